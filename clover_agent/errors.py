@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 
 
 class CloverError(Exception):
-    """Base of the tree. `status`, `type` and `code` are its HTTP form; `param` names the request field to blame, if any."""
+    """Base of the tree. `status`, `type` and `code` are its HTTP form; `param` names the field to blame, if any."""
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"

@@ -41,7 +41,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of the history. Role "tool" has `tool_call_id` and `name`, role "assistant" `reasoning` and `tool_calls`."""
+    """One turn of the history. Role "tool" has `tool_call_id` and `name`, "assistant" `reasoning` and `tool_calls`."""
 
     role: Role
     content: str = ""

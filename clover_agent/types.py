@@ -190,6 +190,7 @@ class DiffusionStats:
     forwards          the same plus prefill and commit passes (a fused commit + first step counts once)
     forced_tokens     final tokens that the grammar wrote without a forward pass
     new_tokens        final tokens, end token not counted
+    cached_tokens     prompt tokens taken from the prefix cache
     """
 
     denoising_steps: int = 0
@@ -231,6 +232,15 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Started:
+    """The first event: the request is accepted. `grammar` says how the output is held: by an exact grammar, by one
+    loosened where the schema goes beyond it (checked afterwards), or not at all."""
+
+    prompt_tokens: int
+    grammar: Literal["exact", "loosened"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TextDelta:
     text: str
 
@@ -261,7 +271,7 @@ class Finished:
     usage: Usage
 
 
-Event = TextDelta | ReasoningDelta | ToolCallDone | Draft | Finished
+Event = Started | TextDelta | ReasoningDelta | ToolCallDone | Draft | Finished
 
 
 # ---- the seam between grammar and engine -------------------------------------------------------------------------

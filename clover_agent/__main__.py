@@ -1,0 +1,5 @@
+"""`python -m clover_agent` is `clover-agent`."""
+
+from clover_agent.cli import main
+
+main()

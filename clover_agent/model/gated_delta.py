@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .config import ModelConfig
-from .delta_rule import ScanInputs, delta_scan
+from .delta_rule import CHUNK, ScanInputs, delta_scan
 from .layers import GatedRMSNorm, at_least_float32
 
 
@@ -56,7 +56,7 @@ class GatedDeltaNet(nn.Module):
         return DeltaRows(self.in_proj_qkv(x), torch.sigmoid(self.in_proj_b(x)), log_decay), self.in_proj_z(x)
 
     def mix(
-        self, rows: DeltaRows, tail: Tensor, state: Tensor | None, *, both_ways: bool = False
+        self, rows: DeltaRows, tail: Tensor, state: Tensor | None, *, both_ways: bool = False, chunk: int = CHUNK
     ) -> tuple[Tensor, Tensor]:
         """Rows gathered into sequences [batch, length, ...] -> outputs [batch, length, heads * value_dim] and the
         states at the chunk boundaries, see `delta_scan`.
@@ -75,9 +75,9 @@ class GatedDeltaNet(nn.Module):
             log_decay=rows.log_decay,
             beta=rows.beta.to(mixed.dtype),
         )
-        out, states = delta_scan(inputs, state)
+        out, states = delta_scan(inputs, state, chunk=chunk)
         if both_ways:
-            out = out + delta_scan(inputs.reversed())[0].flip(1)
+            out = out + delta_scan(inputs.reversed(), chunk=chunk)[0].flip(1)
         return out.reshape(batch, length, -1).to(rows.qkv.dtype), states
 
     def finish(self, mixed: Tensor, gate: Tensor) -> Tensor:

@@ -1,0 +1,156 @@
+"""Edits of logits before a token is chosen: bias, end-token rules, penalties. They never touch the confidence.
+
+    base    = logits + logit_bias + end-token rules        what grammar-owned positions choose from
+    scores  = base with penalties                          what free positions choose from
+
+Soft length penalty: with n new tokens before a position and n > start, every end token there gains
+`length_penalty * log1p((n - start) / start)` nats: nothing at first, `0.69 * length_penalty` at twice the start.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+
+from clover_agent.types import SamplingParams
+
+
+class History:
+    """What the penalties of one request look at. `seen` bool [V]: ids of prompt and committed output; `counts`
+    float32 [V]: how often an id stands in the committed output. The open block is added at each step."""
+
+    def __init__(self, prompt_ids: Sequence[int], vocab_size: int) -> None:
+        self.seen = torch.zeros(vocab_size, dtype=torch.bool)
+        self.counts = torch.zeros(vocab_size, dtype=torch.float32)
+        self.seen[torch.tensor(prompt_ids, dtype=torch.long)] = True
+
+    def on(self, device: torch.device) -> Self:
+        """Itself, moved to where the logits are."""
+        if self.counts.device != device:
+            self.seen, self.counts = self.seen.to(device), self.counts.to(device)
+        return self
+
+    def extend(self, ids: Sequence[int]) -> None:
+        """Count the tokens of a block that was committed."""
+        index = torch.tensor(ids, dtype=torch.long, device=self.counts.device)
+        self.counts.index_add_(0, index, torch.ones_like(index, dtype=torch.float32))
+        self.seen[index] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What the sampler must know of one sequence, whose live rows are consecutive in the logits.
+
+    params       as requested
+    ordinals     new tokens before the position of each row; their number is the number of rows
+    uniforms     one draw from [0, 1) per row; empty when greedy
+    history      None unless a penalty is on
+    open_ids     tokens that stand in the current block
+    end_ids      ids that end the turn
+    banned_ids   ids that are never chosen
+    candidates   the most probable tokens of each row are wanted (a grammar holds)
+    """
+
+    params: SamplingParams
+    ordinals: Sequence[int]
+    uniforms: Sequence[float] = ()
+    history: History | None = None
+    open_ids: Sequence[int] = ()
+    end_ids: tuple[int, ...] = ()
+    banned_ids: tuple[int, ...] = ()
+    candidates: bool = False
+
+    @property
+    def edits_base(self) -> bool:
+        params = self.params
+        return bool(
+            params.logit_bias
+            or self.banned_ids
+            or params.min_tokens > self.ordinals[0]
+            or (params.length_penalty and self.ordinals[-1] > params.length_penalty_start)
+        )
+
+    @property
+    def plain(self) -> bool:
+        """The most probable token is the choice: greedy, no edits."""
+        return not self.edits_base and self.history is None and self.params.temperature == 0
+
+
+def penalises(params: SamplingParams) -> bool:
+    """Whether a request needs a `History`."""
+    return params.repetition_penalty != 1 or params.presence_penalty != 0 or params.frequency_penalty != 0
+
+
+def length_bonus(params: SamplingParams, new_tokens: int) -> float:
+    """Nats that an end token gains when `new_tokens` stand before it (formula above)."""
+    start = max(1, params.length_penalty_start)
+    return params.length_penalty * math.log1p(max(0, new_tokens - start) / start)
+
+
+def base_logits(values: torch.Tensor, queries: Sequence[Query]) -> torch.Tensor:
+    """Logits [n, V] with bias and end-token rules; `values` itself where there are none, never written to."""
+    if not any(query.edits_base for query in queries):
+        return values
+    base = values.clone()
+    start = 0
+    for query in queries:
+        rows = base[start : start + len(query.ordinals)]
+        start += len(query.ordinals)
+        if not query.edits_base:
+            continue
+        ids, bias = zip(*query.params.logit_bias, strict=True) if query.params.logit_bias else ((), ())
+        _add(rows, ids, rows.new_tensor(bias).expand(len(rows), -1))
+        _add(rows, query.banned_ids, rows.new_full((len(rows), 1), -math.inf).expand(-1, len(query.banned_ids)))
+        at_end = [
+            -math.inf if ordinal < query.params.min_tokens else length_bonus(query.params, ordinal)
+            for ordinal in query.ordinals
+        ]
+        _add(rows, query.end_ids, rows.new_tensor(at_end)[:, None].expand(-1, len(query.end_ids)))
+    return base
+
+
+def _add(rows: torch.Tensor, ids: Sequence[int], amount: torch.Tensor) -> None:
+    if ids:
+        rows.index_add_(1, torch.tensor(ids, dtype=torch.long, device=rows.device), amount)
+
+
+def penalised(base: torch.Tensor, queries: Sequence[Query]) -> torch.Tensor:
+    """`base` [n, V] with repetition, presence and frequency penalties; `base` itself where there are none.
+
+    Repetition divides positive and multiplies negative logits of ids in prompt or output, as transformers does;
+    presence and frequency subtract for ids in the output, as OpenAI documents. All rows at once.
+    """
+    some = [query for query in queries if query.history is not None]
+    if not some:
+        return base
+    device = base.device
+    histories = [query.history.on(device) for query in some if query.history is not None]
+    counts = torch.stack([history.counts for history in histories])
+    seen = torch.stack([history.seen for history in histories])
+    owners = [i for i, query in enumerate(some) for _ in query.open_ids]
+    if owners:
+        index = (
+            torch.tensor(owners, device=device),
+            torch.tensor([t for q in some for t in q.open_ids], device=device),
+        )
+        counts.index_put_(index, torch.ones(len(owners), device=device), accumulate=True)
+        seen[index] = True
+    first, rows = 0, list[int]()
+    for query in queries:
+        if query.history is not None:
+            rows += range(first, first + len(query.ordinals))
+        first += len(query.ordinals)
+    owner = torch.tensor([i for i, query in enumerate(some) for _ in query.ordinals], device=device)
+    part = base if len(rows) == len(base) else base[torch.tensor(rows, device=device)]
+    repetition, presence, frequency = (
+        base.new_tensor([getattr(q.params, name) for q in some])[owner, None]
+        for name in ("repetition_penalty", "presence_penalty", "frequency_penalty")
+    )
+    part = torch.where(seen[owner], torch.where(part > 0, part / repetition, part * repetition), part)
+    used = counts[owner]
+    part = part - frequency * used - presence * (used > 0)
+    if len(rows) == len(base):
+        return part
+    return base.index_copy(0, torch.tensor(rows, device=device), part)

@@ -1,0 +1,192 @@
+"""A request, and everything the engine knows about it while it runs. No decisions and no model calls here."""
+
+import random
+from collections import deque
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from clover_agent.engine.block import Block
+from clover_agent.engine.processors import History, Query
+from clover_agent.model.protocol import ModelSpec, State, Work
+from clover_agent.types import Constraint, DiffusionStats, SamplingParams, Step
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """What the engine is asked for. It owns `constraint` from submission to the end of the request.
+
+    drafts       steps also tell the unfinished rest of the current block
+    deadline_s   seconds from submission after which the request ends with `DeadlineExceeded`
+    """
+
+    id: str
+    prompt_ids: tuple[int, ...]
+    sampling: SamplingParams
+    constraint: Constraint | None = None
+    drafts: bool = False
+    deadline_s: float | None = None
+
+
+class Status(Enum):
+    WAITING = "waiting"  # in the queue, no state
+    PREFILL = "prefill"  # part of the prompt is not in the state yet
+    DENOISING = "denoising"
+    FINISHED = "finished"
+
+
+class Sequence:
+    """The state of one request. The scheduler decides when it runs, the runner feeds the model from it, `denoise`
+    unmasks its block.
+
+    Invariants: `output` is what the constraint has consumed, in order; the model's state holds a prefix of
+    prompt + output; `pending` holds what lies between the state and the start of the current block, one commit a piece.
+    """
+
+    def __init__(self, request: GenerationRequest, spec: ModelSpec, deadline: float | None = None) -> None:
+        params = request.sampling
+        self.request = request
+        self.params = params
+        self.constraint = request.constraint
+        self.deadline = deadline
+        self.spec = spec
+        ends = () if params.ignore_eos else spec.end_token_ids
+        self.end_ids = tuple(sorted({*ends, *params.stop_token_ids}))
+        self.banned_ids = tuple(sorted({*spec.end_token_ids} - {*self.end_ids}))
+        self.budget = min(params.max_tokens, spec.max_context - len(request.prompt_ids))
+        self.block = Block(0, 0)
+        self.output: list[int] = []
+        self.state: State | None = None
+        self.history: History | None = None
+        self.pending: deque[Ids[int]] = deque()
+        self.finish_reason: Literal["stop", "length"] | None = None
+        self.check_at = 0  # output length at which the close-out watch looks again
+        self._random = random.Random(params.seed)  # noqa: S311 - reproducible draws, not secrets
+        self._block_start = 0
+        self._sent = 0
+        self._denoising_steps = self._forwards = self._forced_tokens = self._cached_tokens = 0
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+    @property
+    def status(self) -> Status:
+        if self.finish_reason is not None:
+            return Status.FINISHED
+        if self.state is None:
+            return Status.WAITING
+        return Status.PREFILL if self.state.length < len(self.request.prompt_ids) else Status.DENOISING
+
+    @property
+    def prompt_left(self) -> int:
+        """Prompt tokens that are not in the state yet."""
+        return len(self.request.prompt_ids) - (self.state.length if self.state else 0)
+
+    @property
+    def finished(self) -> bool:
+        return self.finish_reason is not None
+
+    @property
+    def remaining(self) -> int:
+        """Tokens of budget that are left."""
+        return self.budget - len(self.output)
+
+    @property
+    def stats(self) -> DiffusionStats:
+        return DiffusionStats(
+            self._denoising_steps, self._forwards, self._forced_tokens, len(self.output), self._cached_tokens
+        )
+
+    def start(self, state: State, history: History | None) -> None:
+        """Take the slot. `state` may already hold the head of the prompt."""
+        self.state = state
+        self.history = history
+        self._cached_tokens = state.length
+        if prompt := self.request.prompt_ids[state.length :]:
+            self.pending.append(prompt)
+
+    def open_block(self) -> None:
+        """Hand the finished block over to be committed and start the next one. A block is never committed before
+        the next one is known to be needed: the last block of an answer stays uncommitted."""
+        if self.block.size:
+            tokens = self.block.unmasked()
+            self.pending.append(tokens)
+            if self.history is not None:
+                self.history.extend(tokens)
+        begin = len(self.request.prompt_ids) + len(self.output)
+        size = self.params.block_size or self.spec.block_size
+        if self.spec.block_alignment == "absolute":
+            size -= begin % size
+        self._block_start = len(self.output)
+        self.block = Block(min(size, self.spec.max_context - begin), self.remaining)
+
+    def ordinal(self, position: int) -> int:
+        """New tokens before a position of the block."""
+        return self._block_start + position
+
+    def may_end(self, position: int) -> bool:
+        """Whether `min_tokens` lets the turn end at a position of the block."""
+        return self.ordinal(position) >= self.params.min_tokens
+
+    def finalise(self, token: int, *, forced: bool = False) -> None:
+        """Make `token` the final one at the frontier."""
+        self.block.finalise(token)
+        self.output.append(token)
+        self._forced_tokens += forced
+
+    def finish(self, reason: Literal["stop", "length"]) -> None:
+        self.finish_reason = reason
+
+    def close(self, ids: Ids[int]) -> None:
+        """End within the budget: `ids`, which the constraint has consumed, are the last ones."""
+        self.output += ids
+        self._forced_tokens += len(ids)
+        self.finish("length")
+
+    def work(self, advance: int) -> Work:
+        """The next forward pass: up to `advance` tokens of what is pending, and the block once nothing else is."""
+        if self.state is None:
+            raise RuntimeError("a sequence without a slot has no work")
+        piece = self.pending[0][:advance] if self.pending else ()
+        last = not self.pending or (len(self.pending) == 1 and len(piece) == len(self.pending[0]))
+        return Work(self.state, piece, self.block.ids(self.spec.mask_token_id) if last else ())
+
+    def forwarded(self, work: Work) -> None:
+        """Account for a forward pass that went well."""
+        self._forwards += 1
+        self._denoising_steps += bool(work.block)
+        if work.advance:
+            rest = self.pending.popleft()[len(work.advance) :]
+            if rest:
+                self.pending.appendleft(rest)
+
+    def query(self) -> Query:
+        """What the sampler must know of the live rows. Draws from the request's own generator."""
+        live = self.block.masked()
+        return Query(
+            params=self.params,
+            ordinals=[self.ordinal(position) for position in live],
+            uniforms=[self._random.random() for _ in live] if self.params.temperature > 0 else (),
+            history=self.history,
+            open_ids=self.block.unmasked() if self.history is not None else (),
+            end_ids=self.end_ids,
+            banned_ids=self.banned_ids,
+            candidates=self.constraint is not None,
+        )
+
+    def take(self) -> Step | None:
+        """What is new since the last call; None if there is nothing to tell."""
+        tokens = tuple(self.output[self._sent :])
+        self._sent = len(self.output)
+        draft = tuple(self.block.tokens[self.block.frontier :]) if self.request.drafts else None
+        if not tokens and draft is None and not self.finished:
+            return None
+        return Step(tokens, self.stats, draft, self.finish_reason)
+
+    def free(self) -> None:
+        """Give the slot's memory back."""
+        if self.state is not None:
+            self.state.free()
+        self.history = None

@@ -1,0 +1,156 @@
+"""The denoising loop at its plainest: one request, no batch, no thread, no fused commit, the whole prompt at once.
+
+Written from the rules, not from the engine's code: the engine must give the same tokens. One row at a time over the
+whole vocabulary, every forward pass anew.
+"""
+
+import math
+import random
+from collections import Counter
+
+import torch
+
+from clover_agent.model.protocol import BlockModel, DenseLogits, Work
+from clover_agent.types import Constraint, SamplingParams
+
+FLOOR = 0.3
+
+
+class Reference:
+    """One request. A constraint must have no free places; it is walked by the prefix strategy, greedily."""
+
+    def __init__(
+        self, model: BlockModel, prompt: tuple[int, ...], params: SamplingParams, constraint: Constraint | None = None
+    ) -> None:
+        self.model, self.prompt, self.params, self.constraint = model, prompt, params, constraint
+        self.rng = random.Random(params.seed)
+        self.ends = {*(() if params.ignore_eos else model.spec.end_token_ids), *params.stop_token_ids}
+        self.state, self.output, self.block = model.new_state(), list[int](), list[int | None]()
+
+    def run(self) -> tuple[list[int], str]:
+        """Tokens and finish reason."""
+        spec = self.model.spec
+        budget = min(self.params.max_tokens, spec.max_context - len(self.prompt))
+        self.model.forward([Work(self.state, self.prompt)])
+        while True:
+            begin = len(self.prompt) + len(self.output)
+            size = self.params.block_size or spec.block_size
+            size -= begin % size if spec.block_alignment == "absolute" else 0
+            self.block = [None] * min(size, spec.max_context - begin)
+            live = min(len(self.block), budget - len(self.output))
+            end = self.fill(live) if self.constraint is None else self.walk(live, self.constraint)
+            final = [token for token in self.block if token is not None]
+            self.output += final[: live if end is None else end]
+            if end is not None or (self.constraint is not None and self.constraint.complete):
+                return self.output, "stop"
+            if len(self.output) >= budget:
+                return self.output, "length"
+            self.model.forward([Work(self.state, final)])
+
+    def logits(self, block: list[int | None], position: int) -> torch.Tensor:
+        ids = [self.model.spec.mask_token_id if token is None else token for token in block]
+        logits = self.model.logits(self.model.forward([Work(self.state, (), ids)]), [position])
+        assert isinstance(logits, DenseLogits)
+        row = logits.values[0].clone()
+        row[self.model.spec.mask_token_id] = -math.inf
+        return row
+
+    def fill(self, live: int) -> int | None:
+        """Unmask a block; the position of the end token if the turn ends in it."""
+        while True:
+            picks = [self.pick(i) for i in range(live) if self.block[i] is None]
+            for i, token in self.select(picks):
+                self.block[i] = token
+            known = [*self.block[:live], None]
+            first_hole = known.index(None)
+            for i in range(first_hole):
+                if known[i] in self.ends:
+                    return i
+            if first_hole == live:
+                return None
+
+    def pick(self, position: int) -> tuple[int, int, float]:
+        logits = self.logits(self.block, position)
+        token = self.draw(self.edit(logits, position))
+        return position, token, float(logits.softmax(-1)[token])
+
+    def select(self, picks: list[tuple[int, int, float]]) -> list[tuple[int, int]]:
+        chosen, rivals = list[tuple[int, int]](), list[tuple[float, int, int]]()
+        for n, (i, token, confidence) in enumerate(picks):
+            early_end = token in self.ends and len(chosen) < n
+            if confidence >= self.params.threshold and early_end:
+                break
+            if confidence >= self.params.threshold:
+                chosen.append((i, token))
+                if token in self.ends:
+                    break
+            if not early_end:
+                rivals.append((confidence, -i, token))
+        if chosen or self.params.fallback == "leftmost":
+            return chosen or [picks[0][:2]]
+        _, i, token = max(rivals)
+        return [(-i, token)]
+
+    def edit(self, logits: torch.Tensor, position: int) -> torch.Tensor:
+        scores, params = logits.clone(), self.params
+        n, start = len(self.output) + position, max(1, params.length_penalty_start)
+        for token, bias in params.logit_bias:
+            scores[token] += bias
+        for token in self.ends:
+            scores[token] += params.length_penalty * math.log1p(max(0, n - start) / start)
+            if n < params.min_tokens:
+                scores[token] = -math.inf
+        for token in {*self.model.spec.end_token_ids} - self.ends:
+            scores[token] = -math.inf
+        used = Counter([*self.output, *(token for token in self.block if token is not None)])
+        for token in {*self.prompt, *used}:
+            scores[token] *= params.repetition_penalty ** (-1 if scores[token] > 0 else 1)
+        for token, count in used.items():
+            scores[token] -= params.presence_penalty + count * params.frequency_penalty
+        return scores
+
+    def draw(self, scores: torch.Tensor) -> int:
+        params = self.params
+        if params.temperature == 0:
+            return int(scores.argmax())
+        uniform = self.rng.random()
+        weights = [(math.exp(float(s - scores.max()) / params.temperature), i) for i, s in enumerate(scores)]
+        if params.top_k > 0 or params.top_p < 1:
+            weights.sort(reverse=True)
+        weights = [(w, i) for w, i in weights if w >= params.min_p][: params.top_k or None]
+        total, before, kept = sum(w for w, _ in weights), 0.0, list[tuple[float, int]]()
+        for w, i in weights:
+            if before < params.top_p * total or params.top_p == 1:
+                kept.append((w, i))
+            before += w
+        target = uniform * sum(w for w, _ in kept)
+        for w, i in kept:
+            target -= w
+            if target < 0:
+                return i
+        return kept[-1][1]
+
+    def walk(self, live: int, constraint: Constraint) -> int | None:
+        """Fill a block that a grammar owns, left to right; the position of the end token if the turn ends in it."""
+        at, shown = 0, list[int | None]()
+        walking = False  # something was already final by the current forward pass
+        while at < live and not constraint.complete:
+            if forced := constraint.forced():
+                token = forced[0]
+            else:
+                shown = shown if walking else list(self.block)
+                probs = self.logits(shown, at).softmax(-1)
+                bits = constraint.mask()
+                legal = [t for t in range(len(probs)) if bits[t // 32] >> (t % 32) & 1]
+                token, mass = max(legal, key=lambda t: float(probs[t])), float(probs[legal].sum())
+                confident = float(probs[token]) >= self.params.threshold * mass and mass >= FLOOR
+                if walking and not confident:
+                    walking = False
+                    continue
+                walking = confident
+            if token in self.ends:
+                return at
+            constraint.consume([token])
+            self.block[at] = token
+            at += 1
+        return None

@@ -41,11 +41,17 @@ class Candidate:
     confident: bool
 
 
+def ends_turn(seq: Sequence, constraint: Constraint, token: int) -> bool:
+    """Whether `token` would end the turn here: an end token where the grammar accepts. Elsewhere a stop token of the
+    request is content like any other, and the model's own end tokens are illegal."""
+    return token in seq.end_ids and constraint.accepting()
+
+
 def is_legal(seq: Sequence, constraint: Constraint, token: int, position: int) -> bool:
     """Whether `token` may follow what `constraint` has consumed, at a position of the block."""
-    if token in seq.end_ids:
-        return constraint.accepting() and seq.may_end(position)
-    return constraint.valid_prefix([token]) == 1
+    if ends_turn(seq, constraint, token):
+        return seq.may_end(position)
+    return token not in seq.spec.end_token_ids and constraint.valid_prefix([token]) == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +101,11 @@ class Spot:
         seq, proposals = self.seq, self.proposals
         scores = proposals.row(self.row)
         legal = unpack(constraint.mask(), len(scores))
-        legal[[*seq.end_ids, *seq.banned_ids, seq.spec.mask_token_id]] = False
-        if constraint.accepting() and (seq.may_end(self.position) or not legal.any()):
-            legal[[*seq.end_ids]] = True
+        legal[[*seq.spec.end_token_ids, seq.spec.mask_token_id]] = False
+        if constraint.accepting():
+            legal[[*seq.end_ids]] = False
+            if seq.may_end(self.position) or not legal.any():
+                legal[[*seq.end_ids]] = True
         uniform = proposals.uniforms[self.row] if proposals.uniforms else None
         token = choose_legal(scores, legal, seq.params, uniform)
         if token is None:

@@ -10,7 +10,7 @@ steps.
 """
 
 from clover_agent.engine.closeout import watch_budget
-from clover_agent.engine.legal import ANY, Spot, Standard, is_legal
+from clover_agent.engine.legal import ANY, Spot, Standard, ends_turn, is_legal
 from clover_agent.engine.options import EngineOptions, Strategy
 from clover_agent.engine.request import Sequence
 from clover_agent.engine.sampler import Proposals
@@ -77,7 +77,9 @@ class Walk:
         else:
             return
         for i, position in enumerate(positions):
-            if position > block.frontier and block.strikes[position] >= self._options.max_strikes:
+            if position == block.frontier:
+                confidence[i] = confidence[i] if self._free else -1.0  # the walk itself judges the frontier
+            elif block.strikes[position] >= self._options.max_strikes:
                 confidence[i] = -1.0
         ends = [token in self._seq.end_ids for token in tokens]
         for i in select(confidence, ends, threshold=self._seq.params.threshold, fallback=fallback):
@@ -127,7 +129,7 @@ class Walk:
         return best.token if best is not None and best.confident else None
 
     def _finalise(self, token: int) -> bool:
-        if token in self._seq.end_ids:
+        if ends_turn(self._seq, self._constraint, token):
             self._block.remask_from(self._block.frontier)
             self._seq.finish("stop")
             return True
@@ -179,5 +181,6 @@ class Walk:
         if token is None or not is_legal(self._seq, self._constraint, token, position):
             best = spot.best(self._constraint, ANY)
             token = best.token if best is not None else spot.last_resort(self._constraint)
-        if not self._finalise(token) and not fill_forced(self._seq) and not self._block.full:
-            self._notice_border()
+        if not self._finalise(token):
+            self._spots.clear()  # one token it is: the walk goes on over what was decided before, and what is forced
+            self._advance()

@@ -8,7 +8,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import astuple, dataclass, field, replace
 
 import torch
@@ -111,7 +111,7 @@ class Engine:
         """End a request without another word to its stream's reader. Unknown and ended ids are ignored."""
         self._inbox.put(_Cancel(id))
 
-    async def submit(self, request: GenerationRequest) -> AsyncIterator[Step]:
+    async def submit(self, request: GenerationRequest) -> AsyncGenerator[Step]:
         """The steps of a request as they come; the last one has `finish`. Closing the iterator cancels the request.
 
         Raises the errors of `errors.py`: `InvalidRequest`, `ContextLengthExceeded`, `Overloaded` and `Unavailable`
@@ -230,11 +230,13 @@ class Engine:
             self._deliver(seq)
 
     def _deliver(self, seq: Sequence) -> None:
+        """Hand out what is new. A reader who sees the end finds the slot free already."""
+        outbox = self._streams[seq.id].outbox
         step = seq.take()
-        if step is not None and not self._streams[seq.id].outbox.put(step):
-            self._drop(seq, cancelled=1)
-        elif seq.finished:
+        if seq.finished:
             self._drop(seq, finished=1)
+        if step is not None and not outbox.put(step) and not seq.finished:
+            self._drop(seq, cancelled=1)
 
     def _fail(self, seq: Sequence, error: CloverError) -> None:
         outbox = self._streams[seq.id].outbox

@@ -180,10 +180,14 @@ class Sequence:
         """What is new since the last call; None if there is nothing to tell."""
         tokens = tuple(self.output[self._sent :])
         self._sent = len(self.output)
-        draft = tuple(self.block.tokens[self.block.frontier :]) if self.request.drafts else None
+        draft = self._draft() if self.request.drafts else None
         if not tokens and draft is None and not self.finished:
             return None
         return Step(tokens, self.stats, draft, self.finish_reason)
+
+    def _draft(self) -> tuple[int | None, ...]:
+        block = self.block
+        return () if self.finished else tuple(block.tokens[block.frontier : block.limit])
 
     def free(self) -> None:
         """Give the slot's memory back."""

@@ -1,0 +1,97 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clover_agent.engine import EngineOptions
+from clover_agent.engine.request import Sequence, Status
+from clover_agent.engine.scheduler import Scheduler
+from clover_agent.errors import Overloaded
+from clover_agent.types import SamplingParams
+from tests.engine.fakes import FakeState, spec
+from tests.engine.harness import request
+
+
+def sequence(name: str, prompt: int = 3, deadline: float | None = None) -> Sequence:
+    return Sequence(request(SamplingParams(), tuple([5] * prompt), name=name), spec(), deadline)
+
+
+def started(scheduler: Scheduler) -> None:
+    for seq in scheduler.admit():
+        seq.start(FakeState(), None)
+        seq.open_block()
+
+
+def test_slots_then_queue_then_refusal() -> None:
+    scheduler = Scheduler(EngineOptions(max_num_seqs=2, max_waiting=1))
+    seqs = [sequence(str(i)) for i in range(3)]
+    for seq in seqs:
+        scheduler.add(seq)
+    with pytest.raises(Overloaded, match="try again"):
+        scheduler.add(sequence("late"))
+    assert scheduler.admit() == seqs[:2]
+    assert scheduler.admit() == []
+    scheduler.remove(seqs[0])
+    assert scheduler.admit() == [seqs[2]]
+    scheduler.add(sequence("late"))
+
+
+def test_a_waiting_sequence_can_leave() -> None:
+    scheduler = Scheduler(EngineOptions(max_num_seqs=1))
+    first, second = sequence("a"), sequence("b")
+    scheduler.add(first)
+    scheduler.add(second)
+    scheduler.admit()
+    scheduler.remove(second)
+    scheduler.remove(second)
+    assert (list(scheduler.waiting), scheduler.running) == ([], [first])
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=5), st.integers(1, 40))
+def test_prompts_are_fed_in_bounded_chunks_beside_denoising(prompts: list[int], budget: int) -> None:
+    scheduler = Scheduler(EngineOptions(prefill_tokens=budget))
+    for i, length in enumerate(prompts):
+        scheduler.add(sequence(str(i), length))
+    started(scheduler)
+    for _ in range(sum(prompts) + len(prompts)):
+        turns = scheduler.batch(())
+        prefill = [turn for turn in turns if turn.seq.status is Status.PREFILL]
+        assert sum(turn.advance for turn in prefill) <= budget
+        denoising = [turn.seq for turn in turns if turn.seq.status is Status.DENOISING]
+        assert denoising == [seq for seq in scheduler.running if seq.status is Status.DENOISING]
+        for turn in turns:
+            work = turn.seq.work(turn.advance)
+            assert bool(work.block) == (turn.seq.prompt_left <= turn.advance)
+            assert isinstance(work.state, FakeState)
+            work.state.tokens += work.advance
+            turn.seq.forwarded(work)
+        if len(denoising) == len(prompts):
+            break
+    assert all(seq.status is Status.DENOISING for seq in scheduler.running)
+
+
+def test_chunks_end_at_multiples_of_the_block_size() -> None:
+    scheduler = Scheduler(EngineOptions(prefill_tokens=20))
+    scheduler.add(sequence("a", 50))
+    started(scheduler)
+    [turn] = scheduler.batch(())
+    assert turn.advance == 16
+
+
+def test_paused_sequences_sit_out() -> None:
+    scheduler = Scheduler(EngineOptions())
+    for name in "abc":
+        scheduler.add(sequence(name))
+    started(scheduler)
+    assert [turn.seq.id for turn in scheduler.batch({"b"})] == ["a", "c"]
+
+
+def test_deadlines_count_while_waiting() -> None:
+    scheduler = Scheduler(EngineOptions(max_num_seqs=1))
+    seqs = [sequence("a", deadline=5.0), sequence("b", deadline=3.0), sequence("c")]
+    for seq in seqs:
+        scheduler.add(seq)
+    scheduler.admit()
+    assert scheduler.next_deadline() == 3.0
+    assert scheduler.expired(2.9) == []
+    assert scheduler.expired(3.0) == [seqs[1]]
+    assert scheduler.expired(9.0) == seqs[:2]

@@ -62,7 +62,10 @@ def difficulty(example: Example) -> int:
 
 
 def build(options: MixOptions, tokenizer: Path, out: Path) -> Counter[str]:
-    """Write shards and the tokenizer to `out`. Returns counts by source and kind; too long examples are left out."""
+    """Write shards, the tokenizer and its neighbour generation_config.json to `out`; too long examples are left out.
+
+    Returns counts by source and kind.
+    """
     renderer = Renderer(tokenizer)
     counts: Counter[str] = Counter()
     rows: list[tuple[list[int], list[int], int]] = []
@@ -74,7 +77,9 @@ def build(options: MixOptions, tokenizer: Path, out: Path) -> Counter[str]:
         counts[f"{example.source}/{example.kind}"] += 1
         rows.append((tokens.prompt, tokens.response, level))
     save_shards(out, pack(rows))
-    copyfile(tokenizer, out / "tokenizer.json")
+    for name in ("tokenizer.json", "generation_config.json"):
+        if (tokenizer.parent / name).exists():
+            copyfile(tokenizer.parent / name, out / name)
     return counts
 
 

@@ -67,7 +67,9 @@ class SchemaBox:
         topics = [item.topic for item in drawn]
         taken = {item.subject for item in drawn}
         found: list[Tool] = []
-        for _ in range(count):
+        for _ in range(4 * count):
+            if len(found) == count:
+                break
             near = self._by_topic.get(self.rng.choice(topics), ()) if topics and siblings else ()
             other, tool = self.rng.choice(self._schemas)
             if near and self.rng.random() < 0.5:

@@ -1,0 +1,156 @@
+"""What every API face shares: the service behind it, whether it may be used now, and the meter of each answer.
+
+Knows nothing of HTTP. A face asks `stream` for events; whoever runs the server calls `start` and `drain`.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Literal, Protocol
+
+from clover_agent import __version__
+from clover_agent.api.json_schema import SchemaChecker
+from clover_agent.errors import CloverError, ModelNotFound, Unavailable
+from clover_agent.settings import Settings
+from clover_agent.telemetry import Metrics
+from clover_agent.types import Conversation, Event
+
+logger = logging.getLogger("clover_agent.api")
+
+CLOSE_MARGIN_S = 10.0  # on top of the drain time, before a service that does not close is left behind
+
+
+class Service(Protocol):
+    """What the gateway needs of `ChatService`. `start` returns at once; requests are answered from then on."""
+
+    @property
+    def model_ids(self) -> Sequence[str]:
+        """The names that clients may use; the first is the canonical one."""
+
+    @property
+    def max_context(self) -> int:
+        """Prompt + new tokens."""
+
+    @property
+    def healthy(self) -> bool:
+        """False once the engine cannot answer any more."""
+
+    def start(self) -> None: ...
+
+    def stream(self, conversation: Conversation) -> AsyncGenerator[Event, None]:
+        """Events of an answer, `Finished` last. Raises the errors of `errors.py`. Closing it cancels the request."""
+
+    async def close(self, drain_s: float = 0.0) -> None:
+        """Give running answers `drain_s` seconds, then end the others with `Unavailable`."""
+
+
+State = Literal["loading", "ready", "draining", "failed"]
+NOT_READY: dict[State, str] = {
+    "loading": "The model is being loaded. Try again in a moment.",
+    "draining": "The server is shutting down. Try again in a moment.",
+    "failed": "The engine has stopped. The server must be restarted; its log says why.",
+}
+
+
+class Gateway:
+    """One service, or the function that loads it, and its life: loading, ready, draining, failed."""
+
+    def __init__(self, service: Service | Callable[[], Service], settings: Settings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
+        self.schemas = SchemaChecker()
+        self.created = int(time.time())
+        self._load: Callable[[], Service] = service if callable(service) else lambda: service
+        self._service: Service | None = None if callable(service) else service
+        self._state: State = "loading"
+        self._loading: asyncio.Task[None] | None = None
+        self._drained: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> State:
+        if self._state == "ready" and self._service is not None and not self._service.healthy:
+            return "failed"
+        return self._state
+
+    @property
+    def service(self) -> Service:
+        """The service, if it may be used now. Raises `Unavailable`."""
+        state = self.state
+        if state != "ready" or self._service is None:
+            raise Unavailable(NOT_READY[state])
+        return self._service
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the package's version and the model's name."""
+        text = f"{__version__} {self.service.model_ids[0]}"
+        return "clover_" + hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def check_model(self, name: str) -> None:
+        """Raises `ModelNotFound` for a name that is not served."""
+        names = self.service.model_ids
+        if name not in names:
+            served = ", ".join(repr(n) for n in names)
+            raise ModelNotFound(f"The model {name!r} does not exist. This server has {served}.", param="model")
+
+    async def stream(self, conversation: Conversation, model: str) -> AsyncGenerator[Event, None]:
+        """The events of an answer, metered and logged. Raises the errors of `errors.py`."""
+        service = self.service
+        meter = self.metrics.meter(model)
+        try:
+            async with aclosing(service.stream(conversation)) as events:
+                async for event in events:
+                    meter.event(event)
+                    yield event
+        except CloverError as error:
+            meter.failed(error.code or error.type)
+            raise
+        except Exception:
+            meter.failed("internal_error")
+            raise
+        finally:
+            logger.info("answer", extra={"fields": meter.close()})
+
+    async def start(self) -> None:
+        """Load the service without holding up the event loop, and start it."""
+        if self._service is not None:
+            self._begin(self._service)
+        else:
+            self._loading = asyncio.create_task(self._load_and_begin())
+
+    async def drain(self) -> None:
+        """Refuse new requests, let the running ones end within `drain_s`, then end the rest with an error.
+        Calling it again waits for the same end."""
+        if self._drained is None:
+            self._drained = asyncio.create_task(self._drain())
+        await asyncio.shield(self._drained)
+
+    def _begin(self, service: Service) -> None:
+        service.start()
+        self._service = service
+        self._state = "ready"
+
+    async def _load_and_begin(self) -> None:
+        try:
+            service = await asyncio.to_thread(self._load)
+        except Exception:
+            self._state = "failed"
+            logger.exception("the model could not be loaded")
+            return
+        if self._state == "loading":
+            self._begin(service)
+
+    async def _drain(self) -> None:
+        self._state = "draining"
+        if self._loading is not None:
+            await self._loading
+        if self._service is None:
+            return
+        drain_s = self.settings.server.drain_s
+        try:
+            await asyncio.wait_for(self._service.close(drain_s), drain_s + CLOSE_MARGIN_S)
+        except TimeoutError:
+            logger.error("the engine did not close in time")

@@ -1,0 +1,83 @@
+"""POST /v1/chat/completions: OpenAI's chat completions, streamed and plain.
+
+The plain answer is the streamed one, folded, so the two cannot differ.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from clover_agent.api.body import read_body
+from clover_agent.api.errors import public_error
+from clover_agent.api.gateway import Gateway
+from clover_agent.api.openai_answer import Answer
+from clover_agent.api.openai_request import to_conversation
+from clover_agent.api.openai_schema import ChatCompletionRequest
+from clover_agent.api.sse import DONE, EventStream, Relay, frame, unless_gone
+from clover_agent.errors import GenerationFailed
+from clover_agent.parsing import Completion, collect
+from clover_agent.types import Conversation, Event, Finished
+
+router = APIRouter()
+
+
+@router.post("/v1/chat/completions", name="chat_completions", summary="Create a chat completion")
+async def create_completion(request: Request) -> Response:
+    """Messages and tools in; text, thoughts and whole, valid tool calls out, as one answer or as events."""
+    gateway: Gateway = request.app.state.gateway
+    server = gateway.settings.server
+    max_context = gateway.service.max_context  # raises first where there is no service: the body need not be read
+    body = await read_body(request, ChatCompletionRequest, server.max_body_bytes)
+    gateway.check_model(body.model)
+    conversation = to_conversation(body, gateway.schemas, max_context=max_context, deadline_s=server.request_timeout)
+    answer = _answer(gateway, body)
+    if not body.stream:
+        completion = await unless_gone(request, _complete(gateway, conversation, body.model))
+        return JSONResponse(answer.whole(completion))
+    relay = Relay(gateway.stream(conversation, body.model))
+    try:
+        first = await unless_gone(request, relay.first(server.keep_alive_s))
+    except BaseException:
+        await relay.aclose()
+        raise
+    return EventStream(_frames(answer, relay, first, server.silence_event_s), relay, server)
+
+
+def _answer(gateway: Gateway, body: ChatCompletionRequest) -> Answer:
+    options = body.stream_options
+    return Answer(
+        model=body.model,
+        fingerprint=gateway.fingerprint,
+        include_usage=bool(options and options.include_usage),
+        include_drafts=bool(options and options.include_drafts),
+    )
+
+
+async def _complete(gateway: Gateway, conversation: Conversation, model: str) -> Completion:
+    async with aclosing(gateway.stream(conversation, model)) as events:
+        return collect([event async for event in events])
+
+
+async def _frames(answer: Answer, relay: Relay, first: Event | None, silence_s: float) -> AsyncGenerator[bytes, None]:
+    yield frame(answer.opening())
+    event = first
+    try:
+        while not isinstance(event, Finished):
+            if event is None and relay.ended:
+                raise GenerationFailed("The engine ended the answer without finishing it.")
+            for chunk in _chunks(answer, event):
+                yield frame(chunk)
+            event = await relay.next(silence_s)
+    except Exception as error:
+        yield frame(public_error(error).body())
+        return
+    for chunk in answer.chunks(event):
+        yield frame(chunk)
+    yield DONE
+
+
+def _chunks(answer: Answer, event: Event | None) -> list[dict[str, Any]]:
+    return [answer.silence()] if event is None else list(answer.chunks(event))

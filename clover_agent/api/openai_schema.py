@@ -1,0 +1,292 @@
+"""The request of POST /v1/chat/completions as it may come over the wire. Types and ranges; meaning is elsewhere.
+
+A field is honoured, or in HARMLESS (accepted, changes no answer), or refused with a 400 that names it because ignoring
+it would change the answer. Unknown fields are ignored with one debug line.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
+
+from clover_agent.api.errors import UNSUPPORTED
+
+logger = logging.getLogger("clover_agent.api")
+
+NAME = r"^[A-Za-z0-9_-]{1,64}$"
+
+HARMLESS = frozenset(
+    {
+        *("user", "metadata", "store", "service_tier", "safety_identifier", "prediction", "verbosity"),
+        *("prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "client_metadata", "include"),
+        *("stream_reasoning", "return_token_ids", "priority", "request_id", "cache_salt"),
+    }
+)
+# Field -> why, or what to do instead. Null and the value of `NEUTRAL` (false where it has none) are accepted.
+REFUSED: Mapping[str, str] = {
+    "audio": "this model has no audio",
+    "web_search_options": "this server does not search the web; give the model a tool",
+    "moderation": "this server does not moderate",
+    "functions": "use `tools`",
+    "function_call": "use `tool_choice`",
+    "logprobs": "a block-diffusion model has no honest per-token log probabilities",
+    "top_logprobs": "a block-diffusion model has no honest per-token log probabilities",
+    "prompt_logprobs": "a block-diffusion model has no honest per-token log probabilities",
+    "n": "only one choice can be made; send the request again",
+    "best_of": "only one choice can be made",
+    "use_beam_search": "block diffusion has no beams",
+    "echo": "the prompt is not echoed",
+    "chat_template": "templates are chosen by the operator of the server",
+    "continue_final_message": "an answer cannot be continued; send a user message",
+    "documents": "put documents into the messages",
+    "guided_json": "use `response_format`",
+    "guided_regex": "use `response_format` with a JSON Schema",
+    "guided_choice": "use `response_format` with an enum",
+    "guided_grammar": "use `response_format` with a JSON Schema",
+    "structured_outputs": "use `response_format`",
+    "json_schema": "use `response_format`",
+    "regex": "use `response_format` with a JSON Schema",
+    "ebnf": "use `response_format` with a JSON Schema",
+    "logits_processors": "requests cannot bring code",
+    "bad_words": "use `logit_bias`",
+    "lora_path": "this server has one model",
+    "separate_reasoning": "thoughts are always kept apart from the answer",
+}
+NEUTRAL: Mapping[str, Any] = {"n": 1, "best_of": 1, "top_logprobs": 0, "separate_reasoning": True}
+_MEDIA: Mapping[str, str] = {
+    "image_url": "needs vision, which this model does not have",
+    "input_image": "needs vision, which this model does not have",
+    "image": "needs vision, which this model does not have",
+    "video_url": "needs vision, which this model does not have",
+    "input_audio": "needs hearing, which this model does not have",
+    "audio_url": "needs hearing, which this model does not have",
+    "file": "is a file, which this model cannot read",
+}
+TEXT_PARTS = ("text", "input_text", "output_text")
+
+
+def unsupported(reason: str) -> PydanticCustomError:
+    return PydanticCustomError(UNSUPPORTED, "{reason}", {"reason": reason})
+
+
+def invalid(reason: str) -> PydanticCustomError:
+    return PydanticCustomError("invalid", "{reason}", {"reason": reason})
+
+
+class Wire(BaseModel):
+    """Strict: no bool as a number, no number as a string. Fields of parts that are not known are ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False, frozen=True, populate_by_name=True)
+
+
+def _part_type(value: Any) -> Any:
+    if isinstance(value, str) and value in _MEDIA:
+        raise unsupported(f"{value!r} {_MEDIA[value]}; send text parts")
+    return value
+
+
+class ContentPart(Wire):
+    type: Annotated[Literal["text", "input_text", "output_text", "refusal"], BeforeValidator(_part_type)]
+    text: str | None = None
+    refusal: str | None = None
+
+    @model_validator(mode="after")
+    def _has_text(self) -> "ContentPart":
+        if self.plain is None:
+            raise invalid(f"a part of type {self.type!r} needs its text")
+        return self
+
+    @property
+    def plain(self) -> str | None:
+        return self.text if self.type in TEXT_PARTS else self.refusal
+
+
+def _by_json_type(value: Any) -> str:
+    """Which branch of a union is meant, so that complaints are about that branch only."""
+    return "@list" if isinstance(value, list) else "@object" if isinstance(value, dict) else "@string"
+
+
+Content = Annotated[
+    Annotated[str, Tag("@string")] | Annotated[list[ContentPart], Tag("@list")], Discriminator(_by_json_type)
+]
+
+
+class FunctionText(Wire):
+    """The function of a call in the history. Arguments that are an object are taken as their JSON text."""
+
+    name: str
+    arguments: Annotated[
+        Annotated[str, Tag("@string")] | Annotated[dict[str, Any], Tag("@object")], Discriminator(_by_json_type)
+    ] = ""
+
+
+class HistoryCall(Wire):
+    id: str | None = None
+    type: Literal["function"] = "function"
+    function: FunctionText
+
+
+class ChatMessage(Wire):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: list[HistoryCall] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    function_call: Annotated[None, Field(description="Use tool_calls.")] = None
+
+
+class FunctionDefinition(Wire):
+    name: str = Field(pattern=NAME)
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+def _tool_type(value: Any) -> Any:
+    if isinstance(value, str) and value != "function":
+        raise unsupported(f"tools of type {value!r} are not supported; describe it as a function")
+    return value
+
+
+class ToolDefinition(Wire):
+    type: Annotated[Literal["function"], BeforeValidator(_tool_type)]
+    function: FunctionDefinition
+
+
+class FunctionName(Wire):
+    name: str
+
+
+class NamedTool(Wire):
+    type: Literal["function"]
+    function: FunctionName
+
+
+class AllowedTools(Wire):
+    mode: Literal["auto", "required"]
+    tools: list[NamedTool] = Field(min_length=1)
+
+
+class AllowedToolsChoice(Wire):
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+
+def _choice_kind(value: Any) -> str:
+    if isinstance(value, dict):
+        return "@allowed" if value.get("type") == "allowed_tools" else "@named"
+    return "@mode"
+
+
+ToolChoiceField = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("@mode")]
+    | Annotated[NamedTool, Tag("@named")]
+    | Annotated[AllowedToolsChoice, Tag("@allowed")],
+    Discriminator(_choice_kind),
+]
+
+
+class JsonSchemaFormat(Wire):
+    name: str | None = Field(None, pattern=NAME)
+    description: str | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormatField(Wire):
+    """`schema` next to type json_object is llama.cpp's way to give a schema."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchemaFormat | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+
+
+class StreamOptions(Wire):
+    include_usage: bool | None = None
+    include_drafts: bool | None = None
+
+
+def _modalities(value: list[str]) -> list[str]:
+    if value != ["text"]:
+        raise unsupported("only text can be made")
+    return value
+
+
+def _logit_bias(value: dict[str, float]) -> dict[str, float]:
+    for key, bias in value.items():
+        if not (key.isascii() and key.isdigit() and len(key) < 10):
+            raise invalid(f"{key[:40]!r} is not a token id")
+        if not -100 <= bias <= 100:
+            raise invalid(f"the bias of {key} must be between -100 and 100")
+    return value
+
+
+StopText = Annotated[str, Field(min_length=1, max_length=1024)]
+Stop = Annotated[
+    Annotated[StopText, Tag("@string")] | Annotated[list[StopText], Field(max_length=64), Tag("@list")],
+    Discriminator(_by_json_type),
+]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class ChatCompletionRequest(Wire):
+    """OpenAI's fields, and those of vLLM and SGLang (`top_k`, `chat_template_kwargs` …)."""
+
+    model_config = ConfigDict(extra="allow", title="ChatCompletionRequest")
+
+    model: str
+    messages: list[ChatMessage] = Field(min_length=1)
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+    tools: list[ToolDefinition] | None = Field(None, max_length=512)
+    tool_choice: ToolChoiceField | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: ResponseFormatField | None = None
+    modalities: Annotated[list[str], AfterValidator(_modalities)] | None = None
+
+    max_tokens: int | None = Field(None, ge=1, description="Clamped to what fits into the context.")
+    max_completion_tokens: int | None = Field(None, ge=1, description="The same; wins over max_tokens.")
+    min_tokens: int | None = Field(None, ge=0)
+    stop: Stop | None = None
+    stop_token_ids: list[TokenId] | None = Field(None, max_length=256)
+    ignore_eos: bool | None = None
+
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(None, ge=-1, lt=2**31, description="0 or -1: off.")
+    min_p: float | None = Field(None, ge=0, le=1)
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+    repetition_penalty: float | None = Field(None, gt=0, le=10)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    logit_bias: Annotated[dict[str, float], Field(max_length=1024), AfterValidator(_logit_bias)] | None = None
+
+    block_size: int | None = Field(None, ge=1, le=1024, description="Positions denoised together.")
+    threshold: float | None = Field(None, gt=0, le=1, description="Confidence at which a position is unmasked.")
+
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    thinking_token_budget: int | None = Field(None, ge=0)
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _nothing_refused(self) -> "ChatCompletionRequest":
+        unknown = []
+        for name, value in (self.model_extra or {}).items():
+            if name in REFUSED:
+                _refuse_unless_neutral(name, value)
+            elif name not in HARMLESS:
+                unknown.append(name[:64])
+        if unknown:
+            logger.debug("fields ignored", extra={"fields": {"ignored": unknown[:32]}})
+        return self
+
+
+def _refuse_unless_neutral(name: str, value: Any) -> None:
+    neutral = NEUTRAL.get(name, False)
+    if value is not None and not (type(value) is type(neutral) and value == neutral):
+        raise PydanticCustomError(UNSUPPORTED, "{reason}", {"reason": REFUSED[name], "field": name})

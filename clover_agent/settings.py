@@ -4,13 +4,14 @@ Frozen afterwards. Names are those of vLLM and SGLang where they exist. The same
 `clover-agent serve`: a description here is the help text there. Knows nothing of models, engines or HTTP.
 """
 
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from clover_agent.errors import LoadFailed
 
@@ -20,6 +21,12 @@ def _split(value: Any) -> Any:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
+def _parse(value: Any) -> Any:
+    """JSON text, from the environment or a flag."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
+Json = Annotated[dict[str, Any], NoDecode, BeforeValidator(_parse)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 Secrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_split)]
 
@@ -44,7 +51,7 @@ class ModelSettings(_Group):
     chat_template: Path | None = Field(
         default=None, description="A Jinja chat template to use instead of the checkpoint's."
     )
-    default_chat_template_kwargs: dict[str, Any] = Field(
+    default_chat_template_kwargs: Json = Field(
         default={}, description="Template variables for every request, as JSON; a request's own win."
     )
     block_size: int | None = Field(
@@ -145,8 +152,6 @@ def _build(name: str, group: type[Group], sections: Mapping[str, Mapping[str, An
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         raise LoadFailed(f"Setting {name}.{field}: {first['msg']}.") from error
-    except SettingsError as error:  # a value in the environment that should be JSON and is not
-        raise LoadFailed(f"Settings from the environment: {error}.") from error
 
 
 def _read(config: Path | None) -> dict[str, dict[str, Any]]:

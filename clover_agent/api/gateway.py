@@ -6,14 +6,15 @@ Knows nothing of HTTP. A face asks `stream` for events; whoever runs the server 
 import asyncio
 import hashlib
 import logging
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
-from typing import Literal, Protocol
+from contextlib import aclosing, suppress
+from typing import Any, Literal, Protocol
 
 from clover_agent import __version__
 from clover_agent.api.json_schema import SchemaChecker
-from clover_agent.errors import CloverError, ModelNotFound, Unavailable
+from clover_agent.errors import CloverError, LoadFailed, ModelNotFound, Unavailable
 from clover_agent.settings import Settings
 from clover_agent.telemetry import Metrics
 from clover_agent.types import Conversation, Event
@@ -66,8 +67,10 @@ class Gateway:
         self._load: Callable[[], Service] = service if callable(service) else lambda: service
         self._service: Service | None = None if callable(service) else service
         self._state: State = "loading"
+        self.load_error: Exception | None = None
         self._loading: asyncio.Task[None] | None = None
         self._drained: asyncio.Task[None] | None = None
+        self._aborting: asyncio.Task[None] | None = None
 
     @property
     def state(self) -> State:
@@ -128,6 +131,11 @@ class Gateway:
             self._drained = asyncio.create_task(self._drain())
         await asyncio.shield(self._drained)
 
+    def abort(self) -> None:
+        """Cut a drain short: what still runs ends with an error now."""
+        if self._service is not None:
+            self._aborting = asyncio.create_task(self._service.close(0))
+
     def _begin(self, service: Service) -> None:
         service.start()
         self._service = service
@@ -135,10 +143,11 @@ class Gateway:
 
     async def _load_and_begin(self) -> None:
         try:
-            service = await asyncio.to_thread(self._load)
-        except Exception:
+            service = await _on_daemon_thread(self._load)
+        except Exception as error:
             self._state = "failed"
-            logger.exception("the model could not be loaded")
+            self.load_error = error
+            logger.error("the model could not be loaded", exc_info=None if isinstance(error, LoadFailed) else error)
             return
         if self._state == "loading":
             self._begin(service)
@@ -146,7 +155,7 @@ class Gateway:
     async def _drain(self) -> None:
         self._state = "draining"
         if self._loading is not None:
-            await self._loading
+            self._loading.cancel()
         if self._service is None:
             return
         drain_s = self.settings.server.drain_s
@@ -154,3 +163,24 @@ class Gateway:
             await asyncio.wait_for(self._service.close(drain_s), drain_s + CLOSE_MARGIN_S)
         except TimeoutError:
             logger.error("the engine did not close in time")
+
+
+async def _on_daemon_thread(function: Callable[[], Service]) -> Service:
+    """The result of `function`. Unlike a worker of the event loop's pool, its thread does not hold up the exit."""
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[Service] = loop.create_future()
+
+    def run() -> None:
+        try:
+            service = function()
+        except Exception as error:  # whatever it is, it is raised where the result is awaited
+            tell(result.set_exception, error)
+        else:
+            tell(result.set_result, service)
+
+    def tell(setter: Callable[[Any], None], value: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(lambda: None if result.done() else setter(value))
+
+    threading.Thread(target=run, name="clover-load", daemon=True).start()
+    return await result

@@ -15,7 +15,7 @@ FLUSH_S = 10  # after the drain, for answers whose last bytes a client has not r
 
 class Server(uvicorn.Server):
     """On the first SIGTERM or SIGINT: keep listening but refuse new work (503), let running answers end, then exit.
-    A second signal exits at once."""
+    A second signal exits at once. Exits too when the model cannot be loaded."""
 
     def __init__(self, app: FastAPI, settings: ServerSettings) -> None:
         config = uvicorn.Config(
@@ -28,7 +28,7 @@ class Server(uvicorn.Server):
             timeout_graceful_shutdown=FLUSH_S,
         )
         super().__init__(config)
-        self._gateway: Gateway = app.state.gateway
+        self.gateway: Gateway = app.state.gateway
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signalled = False
         self._draining: asyncio.Task[None] | None = None
@@ -38,15 +38,24 @@ class Server(uvicorn.Server):
         await super().startup(sockets=sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self._loop is None or self._signalled:
+        if self._loop is None:
             super().handle_exit(sig, frame)
-        else:
+        elif not self._signalled:
             self._signalled = True
             self._loop.call_soon_threadsafe(self._begin_to_drain)
+        else:
+            self._loop.call_soon_threadsafe(self.gateway.abort)
+            self.force_exit = True
+            super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        if self.gateway.load_error is not None:
+            self.should_exit = True
+        return await super().on_tick(counter)
 
     def _begin_to_drain(self) -> None:
         self._draining = asyncio.create_task(self._drain_and_exit())
 
     async def _drain_and_exit(self) -> None:
-        await self._gateway.drain()
+        await self.gateway.drain()
         self.should_exit = True

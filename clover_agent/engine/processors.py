@@ -10,7 +10,6 @@ Soft length penalty: with n new tokens before a position and n > start, every en
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 
@@ -19,24 +18,32 @@ from clover_agent.types import SamplingParams
 
 class History:
     """What the penalties of one request look at. `seen` bool [V]: ids of prompt and committed output; `counts`
-    float32 [V]: how often an id stands in the committed output. The open block is added at each step."""
+    float32 [V]: how often an id stands in the committed output."""
 
     def __init__(self, prompt_ids: Sequence[int], vocab_size: int) -> None:
         self.seen = torch.zeros(vocab_size, dtype=torch.bool)
         self.counts = torch.zeros(vocab_size, dtype=torch.float32)
         self.seen[torch.tensor(prompt_ids, dtype=torch.long)] = True
 
-    def on(self, device: torch.device) -> Self:
-        """Itself, moved to where the logits are."""
-        if self.counts.device != device:
-            self.seen, self.counts = self.seen.to(device), self.counts.to(device)
-        return self
-
     def extend(self, ids: Sequence[int]) -> None:
         """Count the tokens of a block that was committed."""
-        index = torch.tensor(ids, dtype=torch.long, device=self.counts.device)
-        self.counts.index_add_(0, index, torch.ones_like(index, dtype=torch.float32))
-        self.seen[index] = True
+        _count(self.seen, self.counts, ids)
+
+    def with_open(self, ids: Sequence[int], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """The ids seen so far, those of the open block included, and their counts in the output: int64 and float32
+        [k], on `device`."""
+        if self.counts.device != device:
+            self.seen, self.counts = self.seen.to(device), self.counts.to(device)
+        seen, counts = self.seen.clone(), self.counts.clone()
+        _count(seen, counts, ids)
+        index = seen.nonzero().squeeze(1)
+        return index, counts[index]
+
+
+def _count(seen: torch.Tensor, counts: torch.Tensor, ids: Sequence[int]) -> None:
+    index = torch.tensor(ids, dtype=torch.long, device=counts.device)
+    seen[index] = True
+    counts.index_add_(0, index, torch.ones_like(index, dtype=torch.float32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,37 +127,23 @@ def penalised(base: torch.Tensor, queries: Sequence[Query]) -> torch.Tensor:
     """`base` [n, V] with repetition, presence and frequency penalties; `base` itself where there are none.
 
     Repetition divides positive and multiplies negative logits of ids in prompt or output, as transformers does;
-    presence and frequency subtract for ids in the output, as OpenAI documents. All rows at once.
+    presence and frequency subtract for ids in the output, as OpenAI documents.
     """
-    some = [query for query in queries if query.history is not None]
-    if not some:
+    if all(query.history is None for query in queries):
         return base
-    device = base.device
-    histories = [query.history.on(device) for query in some if query.history is not None]
-    counts = torch.stack([history.counts for history in histories])
-    seen = torch.stack([history.seen for history in histories])
-    owners = [i for i, query in enumerate(some) for _ in query.open_ids]
-    if owners:
-        index = (
-            torch.tensor(owners, device=device),
-            torch.tensor([t for q in some for t in q.open_ids], device=device),
-        )
-        counts.index_put_(index, torch.ones(len(owners), device=device), accumulate=True)
-        seen[index] = True
-    first, rows = 0, list[int]()
+    scores = base.clone()
+    start = 0
     for query in queries:
+        rows = scores[start : start + len(query.ordinals)]
+        start += len(query.ordinals)
         if query.history is not None:
-            rows += range(first, first + len(query.ordinals))
-        first += len(query.ordinals)
-    owner = torch.tensor([i for i, query in enumerate(some) for _ in query.ordinals], device=device)
-    part = base if len(rows) == len(base) else base[torch.tensor(rows, device=device)]
-    repetition, presence, frequency = (
-        base.new_tensor([getattr(q.params, name) for q in some])[owner, None]
-        for name in ("repetition_penalty", "presence_penalty", "frequency_penalty")
-    )
-    part = torch.where(seen[owner], torch.where(part > 0, part / repetition, part * repetition), part)
-    used = counts[owner]
-    part = part - frequency * used - presence * (used > 0)
-    if len(rows) == len(base):
-        return part
-    return base.index_copy(0, torch.tensor(rows, device=device), part)
+            _penalise(rows, query.params, *query.history.with_open(query.open_ids, base.device))
+    return scores
+
+
+def _penalise(rows: torch.Tensor, params: SamplingParams, ids: torch.Tensor, counts: torch.Tensor) -> None:
+    """Edit the columns `ids` [k] of `rows` [n, V]; `counts` [k] is how often each stands in the output."""
+    part = rows.index_select(1, ids)
+    part = torch.where(part > 0, part / params.repetition_penalty, part * params.repetition_penalty)
+    part -= params.frequency_penalty * counts + params.presence_penalty * (counts > 0)
+    rows.index_copy_(1, ids, part)

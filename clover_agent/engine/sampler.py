@@ -16,11 +16,12 @@ import numpy.typing as npt
 import torch
 
 from clover_agent.engine.processors import Query, base_logits, penalised
+from clover_agent.engine.vocabulary import best, pick, top
 from clover_agent.model.protocol import DenseLogits, Logits, SparseLogits
 from clover_agent.types import SamplingParams
 
 _LEAST_LIKELY = -1e30  # a logit that stays finite when divided by a temperature
-_BELOW_ONE = 1 - 2**-40  # keeps a draw below the total of a cumulated distribution in spite of rounding
+_RANKED = 256  # tokens that are ranked before all are: enough for nearly every nucleus
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +74,13 @@ def _dense(values: torch.Tensor, queries: Sequence[Query], mask_token_id: int, c
     if values.dtype in (torch.bfloat16, torch.float16):
         values = values.float()
     values[:, mask_token_id] = -math.inf
-    norm = values.logsumexp(dim=1)
+    log_probs = values.log_softmax(dim=1)
     base = base_logits(values, queries)
     choice = _choose(penalised(base, queries), queries)
-    confidence = (values.gather(1, choice[:, None]).squeeze(1) - norm).exp()
-    wanted = min(candidates, values.shape[1]) if any(query.candidates for query in queries) else 0
-    scores, ids = base.topk(wanted, dim=1)
-    probs = (values.gather(1, ids) - norm[:, None]).exp()
-    return _split(queries, (choice, confidence, norm), (ids, probs, scores), base.__getitem__)
+    confidence = log_probs.gather(1, choice[:, None]).squeeze(1)
+    wanted = candidates if any(query.candidates for query in queries) else 0
+    scores, ids = top(base, wanted)
+    return _split(queries, (choice, confidence), (ids, log_probs.gather(1, ids), scores), base.__getitem__)
 
 
 def _sparse(logits: SparseLogits, query: Query, mask_token_id: int, candidates: int) -> Proposals:
@@ -96,7 +96,7 @@ def _sparse(logits: SparseLogits, query: Query, mask_token_id: int, candidates: 
     ids = torch.cat([logits.ids, stand_in.expand(len(others), -1)], dim=1)
     scores, index = torch.cat([explicit, others], dim=1).topk(min(candidates, logits.vocab_size - 1), dim=1)
     ids = ids.gather(1, index)
-    probs = (scores - norm[:, None]).exp()
+    log_probs = scores - norm[:, None]
 
     def row(index: int) -> torch.Tensor:
         one = slice(index, index + 1)
@@ -104,7 +104,7 @@ def _sparse(logits: SparseLogits, query: Query, mask_token_id: int, candidates: 
         dense[mask_token_id] = -math.inf
         return dense
 
-    return _split([query], (ids[:, 0], probs[:, 0], norm), (ids, probs, scores), row)[0]
+    return _split([query], (ids[:, 0], log_probs[:, 0]), (ids, log_probs, scores), row)[0]
 
 
 def _spell_out(logits: SparseLogits) -> torch.Tensor:
@@ -114,15 +114,18 @@ def _spell_out(logits: SparseLogits) -> torch.Tensor:
 
 def _split(
     queries: Sequence[Query],
-    chosen: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+    chosen: tuple[torch.Tensor, torch.Tensor],
     candidates: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     row: Callable[[int], torch.Tensor],
 ) -> list[Proposals]:
-    """Bring the figures to Python, all rows in one copy each, and deal them out to the queries."""
-    # The logarithm of the sum is finite exactly when no logit is NaN or +inf and not all are -inf.
-    choice, confidence, norm = chosen
-    finite, choices, confidences = norm.isfinite().tolist(), choice.tolist(), confidence.tolist()
-    ids, probs, scores = (part.tolist() for part in candidates)
+    """Bring the figures to Python, all rows in one copy each, and deal them out to the queries.
+
+    `chosen` is (ids, log probabilities), `candidates` (ids, log probabilities, scores).
+    """
+    # A row with NaN, +inf or nothing but -inf has no softmax: the log probability of its choice is not finite either.
+    finite = chosen[1].isfinite().tolist()
+    choices, confidences = chosen[0].tolist(), chosen[1].exp().tolist()
+    ids, probs, scores = candidates[0].tolist(), candidates[1].exp().tolist(), candidates[2].tolist()
     found: list[Proposals] = []
     start = 0
     for query in queries:
@@ -144,54 +147,65 @@ def _split(
 
 
 def _choose(scores: torch.Tensor, queries: Sequence[Query]) -> torch.Tensor:
-    choice = scores.argmax(dim=1)
+    choice = best(scores)
     start = 0
     groups: dict[bool, tuple[list[int], list[SamplingParams], list[float]]] = {}
     for query in queries:
         if query.params.temperature > 0:
-            # Rows that need a sorted vocabulary are a group of their own: the way a row is drawn must not depend
-            # on its batch-mates.
-            ranked = query.params.top_k > 0 or query.params.top_p < 1
-            rows, params, uniforms = groups.setdefault(ranked, ([], [], []))
+            rows, params, uniforms = groups.setdefault(_ranks(query.params), ([], [], []))
             rows += range(start, start + len(query.ordinals))
             params += [query.params] * len(query.ordinals)
             uniforms += query.uniforms
         start += len(query.ordinals)
-    for ranked, (rows, params, uniforms) in groups.items():
+    for rows, params, uniforms in groups.values():
         index = torch.tensor(rows, device=scores.device)
-        choice[index] = sample(scores[index], params, uniforms, ranked=ranked)
+        choice[index] = sample(scores[index], params, uniforms)
     return choice
 
 
-def sample(
-    scores: torch.Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float], *, ranked: bool
-) -> torch.Tensor:
-    """One id per row of `scores` [n, V], by temperature, then min_p, top_k, top_p, then the inverse distribution
-    function at the row's uniform draw: over tokens by falling probability if `ranked`, else by id."""
+def _ranks(params: SamplingParams) -> bool:
+    """Whether tokens are drawn by falling probability (the filters need that order) rather than by id. Rows of the
+    two kinds are never drawn together: how a row is drawn must not depend on its batch-mates."""
+    return params.top_k > 0 or params.top_p < 1
+
+
+def sample(scores: torch.Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]) -> torch.Tensor:
+    """One id per row of `scores` [n, V]: temperature, then min_p, top_k, top_p, then the inverse distribution function
+    at the row's uniform draw. All rows rank or none does."""
 
     def column(values: Sequence[float]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.float64, device=scores.device)[:, None]
 
-    scaled = scores.double() / column([p.temperature for p in params])
-    order: torch.Tensor | None = None
-    if ranked:
-        if all(p.top_k > 0 for p in params):
-            scaled, order = scaled.topk(min(scaled.shape[1], max(p.top_k for p in params)), dim=1)
-        else:
-            scaled, order = scaled.sort(dim=1, descending=True, stable=True)
-    floor = scaled.amax(dim=1, keepdim=True) + column([math.log(p.min_p) if p.min_p > 0 else -math.inf for p in params])
-    scaled = scaled.masked_fill(scaled < floor, -math.inf)
-    if order is not None:
-        rank = torch.arange(scaled.shape[1], device=scores.device)
-        scaled = scaled.masked_fill(rank >= column([p.top_k if p.top_k > 0 else math.inf for p in params]), -math.inf)
-    probs = scaled.softmax(dim=1)
-    if order is not None:
-        before = probs.cumsum(dim=1) - probs
-        probs = probs.masked_fill(before >= column([p.top_p if p.top_p < 1 else math.inf for p in params]), 0)
-    reached = probs.cumsum(dim=1)
-    target = column([u * _BELOW_ONE for u in uniforms]) * reached[:, -1:]
-    picked = torch.searchsorted(reached, target, right=True).clamp(max=probs.shape[1] - 1)
-    return (picked if order is None else order.gather(1, picked)).squeeze(1)
+    scaled = scores / column([p.temperature for p in params]).to(scores.dtype)
+    draws = column(uniforms)
+    weights = (scaled - scaled.amax(dim=1, keepdim=True)).exp()
+    if any(p.min_p > 0 for p in params):
+        weights = weights.masked_fill(weights < column([p.min_p for p in params]), 0)
+    if not _ranks(params[0]):
+        return pick(weights, draws)
+    top_k = column([p.top_k if p.top_k > 0 else math.inf for p in params])
+    top_p = column([p.top_p if p.top_p < 1 else math.inf for p in params])
+    widths = [p.top_k if p.top_k > 0 else _RANKED for p in params]
+    return _draw_ranked(weights, (top_k, top_p, draws), max(widths))
+
+
+def _draw_ranked(
+    weights: torch.Tensor, columns: tuple[torch.Tensor, torch.Tensor, torch.Tensor], width: int
+) -> torch.Tensor:
+    """Draw from the `width` heaviest tokens of each row, and from all of them where the nucleus reaches further.
+    `columns` are top_k, top_p and the uniform draws, [n, 1] each; infinity turns a filter off."""
+    top_k, top_p, draws = columns
+    ranked, order = top(weights, width)
+    kept = ranked.double().masked_fill(torch.arange(ranked.shape[1], device=weights.device) >= top_k, 0)
+    total = torch.where(top_k < math.inf, kept.sum(1, keepdim=True), weights.sum(1, keepdim=True, dtype=torch.float64))
+    reached = kept.cumsum(dim=1)
+    picked = pick(kept.masked_fill(reached - kept >= top_p * total, 0), draws)
+    choice = order.gather(1, picked[:, None]).squeeze(1)
+    further = (reached[:, -1:] < total * top_p.clamp(max=1)).squeeze(1).nonzero().squeeze(1)
+    if len(further) and width < weights.shape[1]:
+        rest = (top_k[further], top_p[further], draws[further])
+        choice[further] = _draw_ranked(weights[further], rest, weights.shape[1])
+    return choice
 
 
 def draw(scores: Sequence[float], params: SamplingParams, uniform: float) -> int:
@@ -204,9 +218,8 @@ def draw(scores: Sequence[float], params: SamplingParams, uniform: float) -> int
         if before >= params.top_p * total:
             weights[i] = 0.0
         before += weight
-    target = uniform * _BELOW_ONE * sum(weights)
-    reached = list(accumulate(weights))
-    return min(bisect_right(reached, target), len(keep) - 1)
+    place = bisect_right(list(accumulate(weights)), uniform * sum(weights))
+    return min(place, max(i for i, weight in enumerate(weights) if weight > 0))
 
 
 def choose_legal(
@@ -222,5 +235,4 @@ def choose_legal(
     masked = scores.clamp(min=_LEAST_LIKELY).masked_fill(~allowed, -math.inf)
     if uniform is None:
         return int(masked.argmax())
-    ranked = params.top_k > 0 or params.top_p < 1
-    return int(sample(masked[None], [params], [uniform], ranked=ranked))
+    return int(sample(masked[None], [params], [uniform]))

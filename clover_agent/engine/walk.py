@@ -27,7 +27,7 @@ def fill_forced(seq: Sequence) -> bool:
     if constraint is None:
         return False
     while not constraint.complete:
-        ids = [] if block.full else constraint.forced()[: block.limit - block.frontier]
+        ids = [] if block.full or constraint.free else constraint.forced()[: block.limit - block.frontier]
         if not ids:
             return False
         constraint.consume(ids)

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence as Seq
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from clover_agent.engine import EngineOptions
 from clover_agent.engine.request import Sequence
 from clover_agent.engine.runner import Runner
 from clover_agent.engine.scheduler import Scheduler
-from clover_agent.errors import CloverError, GenerationFailed
+from clover_agent.errors import CloverError, GenerationFailed, NonFiniteLogits
 from clover_agent.model.protocol import Hidden, Logits, Work
 from clover_agent.types import SamplingParams
 from tests.engine.fakes import FakeModel, fake, hashed, spec
@@ -74,6 +76,16 @@ def test_only_the_culprit_fails_and_the_others_are_none_the_wiser(model: FakeMod
     params = SamplingParams(max_tokens=10, temperature=0.8, seed=3)
     for i in (0, 2):
         assert seqs[i].output == drive(clean, request(params, PROMPTS[i]))[0].output
+
+
+def test_non_finite_logits_end_their_request_only() -> None:
+    def rule(tokens: tuple[int, ...], block: tuple[int, ...], position: int) -> npt.NDArray[np.float64]:
+        return hashed(VOCAB, 1.0)(tokens, block, position) + (np.nan if POISON in tokens[:3] else 0)
+
+    seqs, failures = together(FakeModel(spec(VOCAB), rule), PROMPTS)
+    assert {id_: type(error) for id_, error in failures.items()} == {"1": NonFiniteLogits}
+    assert seqs[0].finished
+    assert seqs[2].finished
 
 
 def test_a_state_that_a_failed_forward_has_moved_is_not_used_again() -> None:

@@ -125,8 +125,7 @@ def test_sampling_follows_the_filtered_distribution(params: SamplingParams) -> N
     """A grid of draws gives each token its share of the interval; the few-candidates version agrees."""
     row = logits(1, seed=3)[0]
     draws = [(i + 0.5) / 4000 for i in range(4000)]
-    ranked = params.top_k > 0 or params.top_p < 1
-    got = Counter(sample(row.expand(4000, -1), [params] * 4000, draws, ranked=ranked).tolist())
+    got = Counter(sample(row.expand(4000, -1), [params] * 4000, draws).tolist())
     probs = (row / params.temperature).softmax(-1)
     order = probs.argsort(descending=True).tolist()
     kept = [t for t in order if probs[t] >= params.min_p * probs.max()][: params.top_k or None]
@@ -146,9 +145,9 @@ def test_sampling_follows_the_filtered_distribution(params: SamplingParams) -> N
 
 def test_the_extremes_of_a_draw_stay_within_the_nucleus() -> None:
     row = torch.tensor([[-math.inf, 2.0, 1.0, -math.inf]], dtype=torch.float32)
-    for ranked in (False, True):
-        params = SamplingParams(temperature=1.0, top_p=0.99 if ranked else 1.0)
-        ids = sample(row.expand(2, -1), [params] * 2, [0.0, 1 - 2**-53], ranked=ranked)
+    for top_p in (1.0, 0.99):
+        params = SamplingParams(temperature=1.0, top_p=top_p)
+        ids = sample(row.expand(2, -1), [params] * 2, [0.0, 1 - 2**-53])
         assert ids.tolist() == [1, 2]
 
 

@@ -83,6 +83,11 @@ class ValueMaker:
             "word_adjective": lambda: self.word("adjective"), "reminder": self._reminder, "note": self._sentence,
         }  # fmt: skip
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds that are put together from parts; others are pools of the lexicon."""
+        return frozenset(self._composed)
+
     def word(self, pool: str) -> str:
         """A word of the lexicon's pool, training or held-out slice."""
         words = _lexicon()[pool]

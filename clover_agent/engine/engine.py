@@ -15,10 +15,10 @@ import torch
 
 from clover_agent.engine.options import EngineOptions
 from clover_agent.engine.outbox import Outbox
-from clover_agent.engine.request import GenerationRequest, Sequence
+from clover_agent.engine.request import GenerationRequest, Sequence, check
 from clover_agent.engine.runner import Runner
 from clover_agent.engine.scheduler import Scheduler
-from clover_agent.errors import CloverError, ContextLengthExceeded, DeadlineExceeded, InvalidRequest, Unavailable
+from clover_agent.errors import CloverError, DeadlineExceeded, InvalidRequest, Unavailable
 from clover_agent.model.protocol import BlockModel, ModelSpec
 from clover_agent.types import DiffusionStats, Step
 
@@ -117,7 +117,7 @@ class Engine:
         Raises the errors of `errors.py`: `InvalidRequest`, `ContextLengthExceeded`, `Overloaded` and `Unavailable`
         before the first step, `GenerationFailed` and its kin at any time.
         """
-        self._check(request)
+        check(request, self.spec)
         deadline = None if request.deadline_s is None else time.monotonic() + request.deadline_s
         outbox: Outbox[Step | CloverError] = Outbox(self.options.outbox_size, lambda: self._inbox.put(_Wake()))
         with self._gate:
@@ -134,21 +134,6 @@ class Engine:
                     return
         finally:
             self._inbox.put(_Cancel(request.id, outbox))
-
-    def _check(self, request: GenerationRequest) -> None:
-        ids, spec = request.prompt_ids, self.spec
-        if not ids:
-            raise InvalidRequest("The prompt is empty; send at least one token.", param="messages")
-        if min(ids) < 0 or max(ids) >= spec.vocab_size:
-            raise InvalidRequest(f"The prompt holds a token id outside 0..{spec.vocab_size - 1}.", param="messages")
-        if len(ids) >= spec.max_context:
-            raise ContextLengthExceeded(
-                f"The prompt has {len(ids)} tokens, this model's context is {spec.max_context}. Shorten it.",
-                param="messages",
-            )
-        size = request.sampling.block_size
-        if size is not None and not 1 <= size <= 256:
-            raise InvalidRequest("block_size must be between 1 and 256.", param="block_size")
 
     def _run(self) -> None:
         try:
@@ -186,10 +171,8 @@ class Engine:
 
     def _receive(self) -> None:
         """Handle every command; wait for one if there is nothing to run."""
-        paused = self._paused()
-        idle = not self._scheduler.waiting and all(seq.id in paused for seq in self._scheduler.running)
         try:
-            if idle:
+            if self._scheduler.stalled(self._paused()):
                 self._handle(self._inbox.get(timeout=self._patience()))
             while True:
                 self._handle(self._inbox.get_nowait())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from clover_agent.engine.processors import samples
 from clover_agent.engine.request import Sequence
 from clover_agent.engine.sampler import Proposals, choose_legal, draw
 from clover_agent.errors import GrammarError
@@ -68,7 +69,7 @@ class Spot:
 
         Probes one candidate after another, by falling logit, until the verdict cannot change any more.
         """
-        if self.seq.params.temperature > 0:
+        if samples(self.seq.params):
             return self._drawn(constraint, standard)
         found: int | None = None
         probability = legal = illegal = 0.0

@@ -82,7 +82,12 @@ class Query:
     @property
     def plain(self) -> bool:
         """The most probable token is the choice: greedy, no edits."""
-        return not self.edits_base and self.history is None and self.params.temperature == 0
+        return not self.edits_base and self.history is None and not samples(self.params)
+
+
+def samples(params: SamplingParams) -> bool:
+    """Whether tokens are drawn. A temperature too small to divide by means greedy."""
+    return params.temperature >= 1e-5
 
 
 def penalises(params: SamplingParams) -> bool:

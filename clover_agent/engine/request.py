@@ -8,9 +8,12 @@ from enum import Enum
 from typing import Literal
 
 from clover_agent.engine.block import Block
-from clover_agent.engine.processors import History, Query
+from clover_agent.engine.processors import History, Query, samples
+from clover_agent.errors import ContextLengthExceeded, InvalidRequest
 from clover_agent.model.protocol import ModelSpec, State, Work
 from clover_agent.types import Constraint, DiffusionStats, SamplingParams, Step
+
+MAX_BLOCK_SIZE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,24 @@ class GenerationRequest:
     constraint: Constraint | None = None
     drafts: bool = False
     deadline_s: float | None = None
+
+
+def check(request: GenerationRequest, spec: ModelSpec) -> None:
+    """Refuse what the engine cannot run. Raises `InvalidRequest` or `ContextLengthExceeded`."""
+    ids, params = request.prompt_ids, request.sampling
+    if not ids:
+        raise InvalidRequest("The prompt is empty; send at least one token.", param="messages")
+    if len(ids) >= spec.max_context:
+        raise ContextLengthExceeded(
+            f"The prompt has {len(ids)} tokens, this model's context is {spec.max_context}. Shorten it.",
+            param="messages",
+        )
+    biased = [token for token, _ in params.logit_bias]
+    for name, tokens in (("messages", ids), ("logit_bias", biased), ("stop_token_ids", params.stop_token_ids)):
+        if any(not 0 <= token < spec.vocab_size for token in tokens):
+            raise InvalidRequest(f"{name} holds a token id outside 0..{spec.vocab_size - 1}.", param=name)
+    if params.block_size is not None and not 1 <= params.block_size <= MAX_BLOCK_SIZE:
+        raise InvalidRequest(f"block_size must be between 1 and {MAX_BLOCK_SIZE}.", param="block_size")
 
 
 class Status(Enum):
@@ -168,7 +189,7 @@ class Sequence:
         return Query(
             params=self.params,
             ordinals=[self.ordinal(position) for position in live],
-            uniforms=[self._random.random() for _ in live] if self.params.temperature > 0 else (),
+            uniforms=[self._random.random() for _ in live] if samples(self.params) else (),
             history=self.history,
             open_ids=self.block.unmasked() if self.history is not None else (),
             end_ids=self.end_ids,

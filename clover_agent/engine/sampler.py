@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from clover_agent.engine.processors import Query, base_logits, penalised
+from clover_agent.engine.processors import Query, base_logits, penalised, samples
 from clover_agent.engine.vocabulary import best, pick, top
 from clover_agent.model.protocol import DenseLogits, Logits, SparseLogits
 from clover_agent.types import SamplingParams
@@ -151,7 +151,7 @@ def _choose(scores: torch.Tensor, queries: Sequence[Query]) -> torch.Tensor:
     start = 0
     groups: dict[bool, tuple[list[int], list[SamplingParams], list[float]]] = {}
     for query in queries:
-        if query.params.temperature > 0:
+        if samples(query.params):
             rows, params, uniforms = groups.setdefault(_ranks(query.params), ([], [], []))
             rows += range(start, start + len(query.ordinals))
             params += [query.params] * len(query.ordinals)

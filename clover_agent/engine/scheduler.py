@@ -52,6 +52,11 @@ class Scheduler:
     def next_deadline(self) -> float | None:
         return min((s.deadline for s in (*self.running, *self.waiting) if s.deadline is not None), default=None)
 
+    def stalled(self, paused: Container[str]) -> bool:
+        """Nothing can run: no sequence that holds a slot may, and none that waits can have one."""
+        admissible = bool(self.waiting) and len(self.running) < self._options.max_num_seqs
+        return not admissible and all(seq.id in paused for seq in self.running)
+
     def batch(self, paused: Container[str]) -> list[Turn]:
         """The next forward: one step of every sequence that denoises, and prompt chunks up to the budget, the oldest
         first. Sequences whose id is in `paused` sit out.

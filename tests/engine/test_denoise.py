@@ -126,6 +126,12 @@ def test_a_seed_decides() -> None:
     assert outputs[0] == outputs[1] != outputs[2]
 
 
+def test_a_tiny_temperature_is_greedy() -> None:
+    model = FakeModel(spec(VOCAB), hashed(VOCAB, 0.5))
+    outputs = [drive(model, request(SamplingParams(max_tokens=30, temperature=t)))[0].output for t in (0.0, 1e-300)]
+    assert outputs[0] == outputs[1]
+
+
 def test_a_budget_of_nothing_ends_at_once() -> None:
     model = FakeModel(spec(VOCAB), hashed(VOCAB))
     seq, steps = drive(model, request(SamplingParams(max_tokens=0)))

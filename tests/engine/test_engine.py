@@ -229,6 +229,8 @@ async def test_failures_of_one_request_leave_the_others_alone() -> None:
         (request(SamplingParams(), (VOCAB,)), InvalidRequest),
         (request(SamplingParams(), (-1,)), InvalidRequest),
         (request(SamplingParams(block_size=0)), InvalidRequest),
+        (request(SamplingParams(logit_bias=((VOCAB, 1.0),))), InvalidRequest),
+        (request(SamplingParams(stop_token_ids=(-3,))), InvalidRequest),
         (request(SamplingParams(block_size=257)), InvalidRequest),
         (request(SamplingParams(), (5,) * 512), ContextLengthExceeded),
     ],

@@ -85,6 +85,17 @@ def test_paused_sequences_sit_out() -> None:
     assert [turn.seq.id for turn in scheduler.batch({"b"})] == ["a", "c"]
 
 
+def test_stalled_means_that_only_a_command_can_help() -> None:
+    scheduler = Scheduler(EngineOptions(max_num_seqs=1))
+    assert scheduler.stalled(())
+    scheduler.add(sequence("a"))
+    assert not scheduler.stalled(())
+    started(scheduler)
+    scheduler.add(sequence("waits behind a"))
+    assert not scheduler.stalled(())
+    assert scheduler.stalled({"a"})
+
+
 def test_deadlines_count_while_waiting() -> None:
     scheduler = Scheduler(EngineOptions(max_num_seqs=1))
     seqs = [sequence("a", deadline=5.0), sequence("b", deadline=3.0), sequence("c")]

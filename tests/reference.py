@@ -11,18 +11,14 @@ from collections import Counter
 import torch
 
 from clover_agent.model.protocol import BlockModel, DenseLogits, Work
-from clover_agent.types import Constraint, SamplingParams
-
-FLOOR = 0.3
+from clover_agent.types import SamplingParams
 
 
 class Reference:
-    """One request. A constraint must have no free places; it is walked by the prefix strategy, greedily."""
+    """One request."""
 
-    def __init__(
-        self, model: BlockModel, prompt: tuple[int, ...], params: SamplingParams, constraint: Constraint | None = None
-    ) -> None:
-        self.model, self.prompt, self.params, self.constraint = model, prompt, params, constraint
+    def __init__(self, model: BlockModel, prompt: tuple[int, ...], params: SamplingParams) -> None:
+        self.model, self.prompt, self.params = model, prompt, params
         self.rng = random.Random(params.seed)
         self.ends = {*(() if params.ignore_eos else model.spec.end_token_ids), *params.stop_token_ids}
         self.state, self.output, self.block = model.new_state(), list[int](), list[int | None]()
@@ -38,10 +34,10 @@ class Reference:
             size -= begin % size if spec.block_alignment == "absolute" else 0
             self.block = [None] * min(size, spec.max_context - begin)
             live = min(len(self.block), budget - len(self.output))
-            end = self.fill(live) if self.constraint is None else self.walk(live, self.constraint)
+            end = self.fill(live)
             final = [token for token in self.block if token is not None]
             self.output += final[: live if end is None else end]
-            if end is not None or (self.constraint is not None and self.constraint.complete):
+            if end is not None:
                 return self.output, "stop"
             if len(self.output) >= budget:
                 return self.output, "length"
@@ -56,7 +52,7 @@ class Reference:
         return row
 
     def fill(self, live: int) -> int | None:
-        """Unmask a block; the position of the end token if the turn ends in it."""
+        """Unmask a block; where the turn ends, if it ends in it."""
         while True:
             picks = [self.pick(i) for i in range(live) if self.block[i] is None]
             for i, token in self.select(picks):
@@ -129,28 +125,3 @@ class Reference:
             if target < 0:
                 return i
         return kept[-1][1]
-
-    def walk(self, live: int, constraint: Constraint) -> int | None:
-        """Fill a block that a grammar owns, left to right; the position of the end token if the turn ends in it."""
-        at, shown = 0, list[int | None]()
-        walking = False  # something was already final by the current forward pass
-        while at < live and not constraint.complete:
-            if forced := constraint.forced():
-                token = forced[0]
-            else:
-                shown = shown if walking else list(self.block)
-                probs = self.logits(shown, at).softmax(-1)
-                bits = constraint.mask()
-                legal = [t for t in range(len(probs)) if bits[t // 32] >> (t % 32) & 1]
-                token, mass = max(legal, key=lambda t: float(probs[t])), float(probs[legal].sum())
-                confident = float(probs[token]) >= self.params.threshold * mass and mass >= FLOOR
-                if walking and not confident:
-                    walking = False
-                    continue
-                walking = confident
-            if token in self.ends:
-                return at
-            constraint.consume([token])
-            self.block[at] = token
-            at += 1
-        return None

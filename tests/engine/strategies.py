@@ -1,5 +1,6 @@
 """Hypothesis strategies: sampling parameters that matter to the engine, small automata, logits rules."""
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from clover_agent.types import SamplingParams
@@ -7,6 +8,11 @@ from tests.engine.fakes import Automaton
 
 VOCAB = 16
 TOKENS = st.integers(3, VOCAB - 1)
+
+
+def bounded(examples: int = 60) -> settings:
+    """Settings of a property test: few examples, and no clock, for a busy machine must not fail it."""
+    return settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def sampling(**fixed: st.SearchStrategy[object]) -> st.SearchStrategy[SamplingParams]:

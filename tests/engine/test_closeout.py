@@ -10,7 +10,7 @@ from clover_agent.engine import EngineOptions
 from clover_agent.types import SamplingParams
 from tests.engine.fakes import Automaton, AutomatonConstraint, FakeModel, spec
 from tests.engine.harness import drive, request
-from tests.engine.strategies import VOCAB
+from tests.engine.strategies import VOCAB, bounded
 
 GO_ON, STOP, ALSO = 4, 5, 6
 
@@ -36,6 +36,7 @@ class Counting(AutomatonConstraint):
         return super().close(budget)
 
 
+@bounded()
 @given(st.integers(1, 12), st.integers(0, 60), st.integers(1, 9), st.integers(0, 6))
 def test_what_can_be_closed_is_closed_within_the_budget(tail: int, spare: int, block: int, margin: int) -> None:
     most = tail + spare

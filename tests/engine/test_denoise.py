@@ -14,7 +14,7 @@ from clover_agent.model.protocol import ModelSpec
 from clover_agent.types import SamplingParams
 from tests.engine.fakes import END, MASK, FakeModel, hashed, peaked, spec
 from tests.engine.harness import drive, request
-from tests.engine.strategies import VOCAB, sampling
+from tests.engine.strategies import VOCAB, bounded, sampling
 from tests.reference import Reference
 
 PROMPTS = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=20).map(tuple)
@@ -26,6 +26,7 @@ SPECS = st.builds(
 )
 
 
+@bounded()
 @given(SPECS, sampling(), PROMPTS, st.integers(0, 50), st.integers(1, 30))
 def test_the_loop_equals_the_reference(
     facts: ModelSpec, params: SamplingParams, prompt: tuple[int, ...], seed: int, chunk: int
@@ -36,6 +37,7 @@ def test_the_loop_equals_the_reference(
     assert (seq.output, seq.finish_reason) == Reference(model, prompt, params).run()
 
 
+@bounded()
 @given(st.integers(1, 40), st.integers(1, 12), st.booleans())
 def test_max_tokens_is_exact(most: int, block_size: int, fits: bool) -> None:
     model = FakeModel(spec(VOCAB, block_size), peaked(VOCAB, [4] * (most if fits else most + 5), 3))

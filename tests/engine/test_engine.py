@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clover_agent.engine import Engine, EngineOptions, GenerationRequest
@@ -23,7 +23,7 @@ from clover_agent.model.protocol import Work
 from clover_agent.types import SamplingParams, Step
 from tests.engine.fakes import AutomatonConstraint, FakeModel, fake, hashed, peaked, spec
 from tests.engine.harness import request
-from tests.engine.strategies import VOCAB, automata, sampling
+from tests.engine.strategies import VOCAB, automata, bounded, sampling
 from tests.reference import Reference
 
 ENDLESS = SamplingParams(max_tokens=400, ignore_eos=True, threshold=1.0)
@@ -83,7 +83,7 @@ WISHES = st.lists(
 )
 
 
-@settings(max_examples=25)
+@bounded(25)
 @given(WISHES, st.integers(1, 4), st.integers(1, 20), st.integers(0, 9))
 def test_requests_coming_and_going_equal_the_reference(
     wishes: list[tuple[SamplingParams, tuple[int, ...], int]], slots: int, chunk: int, seed: int
@@ -110,7 +110,7 @@ def test_requests_coming_and_going_equal_the_reference(
         assert answer is None or answer == Reference(model, prompt, params).run()
 
 
-@settings(max_examples=15)
+@bounded(15)
 @given(st.lists(st.tuples(automata(), sampling()), min_size=2, max_size=4), st.integers(0, 9))
 def test_constrained_requests_do_not_influence_each_other(
     wishes: list[tuple[object, SamplingParams]], seed: int

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from clover_agent.engine.processors import History, Query, base_logits, length_bonus, penalised, penalises
 from clover_agent.types import SamplingParams
+from tests.engine.strategies import bounded
 
 VOCAB = 12
 IDS = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=8)
@@ -18,6 +19,7 @@ def rows(count: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(count, VOCAB, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
+@bounded()
 @given(st.tuples(IDS, IDS, IDS), st.floats(0.5, 2), st.floats(-2, 2), st.floats(-2, 2))
 def test_penalties_follow_their_definitions(
     text: tuple[list[int], list[int], list[int]], repetition: float, presence: float, frequency: float

@@ -13,7 +13,7 @@ from clover_agent.engine.processors import History, Query, penalises
 from clover_agent.engine.sampler import Proposals, choose_legal, draw, propose, sample
 from clover_agent.model.protocol import DenseLogits, SparseLogits
 from clover_agent.types import SamplingParams
-from tests.engine.strategies import sampling
+from tests.engine.strategies import bounded, sampling
 
 VOCAB, MASK = 16, 1
 
@@ -59,6 +59,7 @@ def test_candidates_fall_by_base_logit_and_tell_unmodified_probabilities() -> No
         assert torch.equal(got.row(row).argsort(descending=True)[:5], torch.tensor(got.ids[row]))
 
 
+@bounded()
 @given(st.lists(sampling(), min_size=1, max_size=4), st.integers(0, 20), st.booleans())
 def test_rows_do_not_depend_on_batch_mates(wishes: list[SamplingParams], seed: int, wanted: bool) -> None:
     values = logits(3 * len(wishes), seed)
@@ -72,6 +73,7 @@ def test_rows_do_not_depend_on_batch_mates(wishes: list[SamplingParams], seed: i
         assert (together[i].choice, together[i].confidence) == (alone.choice, alone.confidence)
 
 
+@bounded()
 @given(sampling(), st.integers(0, 20), st.booleans())
 def test_sparse_equals_dense(params: SamplingParams, seed: int, with_mask: bool) -> None:
     generator = torch.Generator().manual_seed(seed)

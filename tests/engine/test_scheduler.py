@@ -9,6 +9,7 @@ from clover_agent.errors import Overloaded
 from clover_agent.types import SamplingParams
 from tests.engine.fakes import FakeState, spec
 from tests.engine.harness import request
+from tests.engine.strategies import bounded
 
 
 def sequence(name: str, prompt: int = 3, deadline: float | None = None) -> Sequence:
@@ -46,6 +47,7 @@ def test_a_waiting_sequence_can_leave() -> None:
     assert (list(scheduler.waiting), scheduler.running) == ([], [first])
 
 
+@bounded()
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=5), st.integers(1, 40))
 def test_prompts_are_fed_in_bounded_chunks_beside_denoising(prompts: list[int], budget: int) -> None:
     scheduler = Scheduler(EngineOptions(prefill_tokens=budget))

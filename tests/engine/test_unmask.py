@@ -4,11 +4,13 @@ from hypothesis import strategies as st
 
 from clover_agent.engine.unmask import select
 from clover_agent.types import Fallback
+from tests.engine.strategies import bounded
 
 ROWS = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=12)
 FALLBACKS = st.sampled_from(["leftmost", "max_confidence"])
 
 
+@bounded()
 @given(ROWS, st.floats(0.1, 1), FALLBACKS)
 def test_something_is_always_unmasked_and_only_what_passes_if_anything_does(
     rows: list[tuple[float, bool]], threshold: float, fallback: Fallback
@@ -22,6 +24,7 @@ def test_something_is_always_unmasked_and_only_what_passes_if_anything_does(
     assert chosen == certain or (not certain and len(chosen) == 1)
 
 
+@bounded()
 @given(ROWS, st.floats(0.1, 1), FALLBACKS)
 def test_an_end_token_never_leaves_a_hole_to_its_left(
     rows: list[tuple[float, bool]], threshold: float, fallback: Fallback

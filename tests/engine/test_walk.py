@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from clover_agent.engine import EngineOptions, Strategy
 from clover_agent.errors import GrammarError
 from clover_agent.types import SamplingParams
+from tests.engine.constrained_reference import ConstrainedReference
 from tests.engine.fakes import END, Automaton, AutomatonConstraint, FakeModel, Rule, hashed, peaked, spec
 from tests.engine.harness import drive, request
-from tests.engine.strategies import VOCAB, automata, sampling
-from tests.reference import Reference
+from tests.engine.strategies import VOCAB, automata, bounded, sampling
 
 Logits = npt.NDArray[np.float64]
 STRATEGIES = st.sampled_from(list(Strategy))
@@ -40,6 +40,7 @@ MODELS = st.builds(
 )
 
 
+@bounded()
 @given(MODELS, automata(), sampling(), STRATEGIES, st.integers(0, 5))
 def test_invariants_hold_for_any_automaton(
     model: FakeModel, automaton: Automaton, params: SamplingParams, strategy: Strategy, margin: int
@@ -50,6 +51,7 @@ def test_invariants_hold_for_any_automaton(
     assert seq.finish_reason == "stop" or len(seq.output) == params.max_tokens or constraint.accepting()
 
 
+@bounded()
 @given(automata(with_free=False), st.integers(0, 20), st.sampled_from([0.3, 0.6, 0.95]), st.integers(1, 25))
 def test_the_prefix_walk_equals_the_reference(automaton: Automaton, seed: int, threshold: float, most: int) -> None:
     params = SamplingParams(max_tokens=most, threshold=threshold)
@@ -57,10 +59,11 @@ def test_the_prefix_walk_equals_the_reference(automaton: Automaton, seed: int, t
     options = EngineOptions(candidates=VOCAB, close_reserve=0)
     constraint = AutomatonConstraint(automaton)
     seq, _ = drive(model, request(params, constraint=constraint), options)
-    expected = Reference(model, (5, 6, 7), params, AutomatonConstraint(automaton)).run()
+    expected = ConstrainedReference(model, (5, 6, 7), params, AutomatonConstraint(automaton)).run()
     assert (seq.output, seq.finish_reason) == expected
 
 
+@bounded()
 @given(sampling(), st.integers(0, 20), STRATEGIES)
 def test_where_all_is_free_the_sampler_is_untouched(params: SamplingParams, seed: int, strategy: Strategy) -> None:
     """I5, with the number of forwards."""

@@ -1,0 +1,105 @@
+"""The way to the end of a held output when the token budget runs out: a short one, found by search.
+
+It may write structure and values that the model has not begun. Whether the output is at a place where that is allowed
+is the tool format's word (`open_value`): a string, number or array of a call that the model left open is never closed
+for it. A call that the model has not begun is never made up either. Knows no schemas.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+from llguidance import LLMatcher
+
+from clover_agent.formats import ToolFormat
+from clover_agent.grammar.vocabulary import Vocabulary
+
+MAX_NODES = 400
+TOKEN_COST = 0.2
+
+# Texts that lead to an end, the most welcome first; each is one step of the search.
+_TEXTS = ("}", "]", '"', '"}', "}}", "{}", "[]", '""', "null", "0", "true", ', "', ", ", ": ")
+# Where none of them is legal: one or two characters of each kind, as patterns and formats want them.
+_KINDS = (
+    "0123456789",
+    "aebcdfghijklmnopqrstuvwxyz",
+    "AZTBCDEFGHIJKLMNOPQRSUVWXY",
+    "-.:@/_+ #,",
+    "=%$!?&*()<>[]{}\\'`~|^;\n",
+)
+_OF_A_KIND = 2
+
+
+@dataclass(order=True, slots=True)
+class _Node:
+    """A way so far. `cost` grows a little with each token and a lot with each step that was not the most welcome:
+    the search tries the greedy way first, then ways that differ from it in one place, and so on."""
+
+    cost: float
+    serial: int
+    matcher: LLMatcher = field(compare=False)
+    ids: tuple[int, ...] = field(compare=False)
+
+
+class CloseSearch:
+    """Implements `constraint.Closer` for one vocabulary and tool format."""
+
+    def __init__(self, vocabulary: Vocabulary, format_: ToolFormat) -> None:
+        self._vocabulary = vocabulary
+        self._format = format_
+        self._begin = vocabulary.control[format_.call_begin]
+        self._end = vocabulary.control[format_.call_end]
+        texts = (*format_.closing_texts, *_TEXTS)
+        self._steps = [(self._end,), *(tuple(vocabulary.encode_text(text)) for text in texts)]
+        self._kinds = [[ids[0] for c in kind if len(ids := vocabulary.encode_text(c)) == 1] for kind in _KINDS]
+
+    def __call__(self, matcher: LLMatcher, held_ids: Sequence[int], budget: int) -> list[int] | None:
+        if self._value_is_open(held_ids):
+            return None
+        start = _Node(0.0, 0, matcher.deep_copy(), ())
+        heap = [start]
+        nodes = 1
+        while heap and nodes < MAX_NODES:
+            node = heapq.heappop(heap)
+            ids = self._follow(node)
+            if ids is None or len(ids) > budget:
+                continue
+            if node.matcher.is_accepting():
+                return list(ids)
+            for rank, step in enumerate(self._legal(node.matcher)):
+                cost = node.cost + rank + TOKEN_COST * len(step)
+                twin = node.matcher.deep_copy()
+                if len(ids) + len(step) <= budget and twin.consume_tokens(list(step)):
+                    heapq.heappush(heap, _Node(cost, nodes, twin, ids + step))
+                    nodes += 1
+        return None
+
+    def _value_is_open(self, held_ids: Sequence[int]) -> bool:
+        """The frontier is inside a call, at a place where only the model may go on."""
+        marks = [n for n, id_ in enumerate(held_ids) if id_ in (self._begin, self._end)]
+        if not marks or held_ids[marks[-1]] == self._end:
+            return False
+        body = b"".join(map(self._vocabulary.token_bytes, held_ids[marks[-1] + 1 :]))
+        return self._format.open_value(body.decode("utf-8", "replace"))
+
+    def _follow(self, node: _Node) -> tuple[int, ...] | None:
+        """Take what is forced; None where that would begin a call or is a dead end."""
+        forced = [] if node.matcher.is_accepting() else node.matcher.compute_ff_tokens()
+        if self._begin in forced or not node.matcher.consume_tokens(forced):
+            return None
+        return node.ids + tuple(forced)
+
+    def _legal(self, matcher: LLMatcher) -> list[tuple[int, ...]]:
+        steps = [step for step in self._steps if matcher.validate_tokens(list(step)) == len(step)]
+        if steps and steps[0][0] != self._begin and len(steps) > 1:
+            return steps
+        for kind in self._kinds:
+            legal = ((id_,) for id_ in kind if matcher.validate_tokens([id_]) == 1)
+            steps += islice(legal, _OF_A_KIND)
+        return steps or [(id_,) for id_ in self._any_legal(matcher)]
+
+    def _any_legal(self, matcher: LLMatcher) -> Iterator[int]:
+        bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8), bitorder="little")
+        return (int(id_) for id_ in np.flatnonzero(bits)[:4] if id_ != self._begin)

@@ -24,6 +24,7 @@ from clover_agent.telemetry import request_id
 logger = logging.getLogger("clover_agent.access")
 
 GOOD_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+PORT = re.compile(r":\d*$")
 OPEN_PATHS = frozenset({"/v1/health"})
 
 
@@ -108,9 +109,8 @@ def _identity(headers: Headers) -> str:
 
 def _host_name(host: str) -> str:
     """The name in a Host header, without port and brackets, lower case."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].rstrip(".").lower()
+    name = PORT.sub("", host.lower())
+    return name[1:-1] if name.startswith("[") and name.endswith("]") else name.rstrip(".")
 
 
 def _is_local_or_address(name: str) -> bool:

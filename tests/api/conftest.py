@@ -3,23 +3,18 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 
-from clover_agent.api import create_app
-from tests.api.fakes import HELLO, Item, ScriptedService, settings
+from tests.api.fakes import HELLO, GatewayClient, Item, ScriptedService, settings
 
-Connect = Callable[..., TestClient]
+Connect = Callable[..., GatewayClient]
 
 
 @pytest.fixture
 def connect() -> Iterator[Connect]:
-    """A client of a gateway around a script: `connect(script, **server settings)`. `client.service` is the service."""
+    """A client of a gateway around a script: `connect(script, **server settings)`."""
     with ExitStack() as stack:
 
-        def open_client(script: Sequence[Item] = HELLO, *, service: Any = None, **server: Any) -> TestClient:
-            service = service or ScriptedService(script)
-            client = TestClient(create_app(service, settings(**server)), base_url="http://localhost:8000")
-            client.service = service  # type: ignore[attr-defined]
-            return stack.enter_context(client)
+        def open_client(script: Sequence[Item] = HELLO, *, service: Any = None, **server: Any) -> GatewayClient:
+            return stack.enter_context(GatewayClient(service or ScriptedService(script), settings(**server)))
 
         yield open_client

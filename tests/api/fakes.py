@@ -2,14 +2,15 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import uvicorn
+from fastapi.testclient import TestClient
 
-from clover_agent.api import create_app
+from clover_agent.api import Gateway, create_app
 from clover_agent.errors import Unavailable
 from clover_agent.settings import ModelSettings, ServerSettings, Settings
 from clover_agent.types import (
@@ -51,11 +52,17 @@ THOUGHT_AND_CALLS: tuple[Event, ...] = (
 
 
 class Pause:
-    """A place in a script where the service waits until the test says `go`. `reached` tells that it is there."""
+    """A place in a script where requests wait until the test says `go`. `reached` is set once `parties` are there."""
 
-    def __init__(self) -> None:
+    def __init__(self, parties: int = 1) -> None:
+        self.missing = parties
         self.reached = asyncio.Event()
         self.go = asyncio.Event()
+
+    def arrive(self) -> None:
+        self.missing -= 1
+        if self.missing <= 0:
+            self.reached.set()
 
 
 Item = Event | Exception | Pause
@@ -102,7 +109,7 @@ class ScriptedService:
         self.closed.set()
 
     async def _wait(self, pause: Pause) -> None:
-        pause.reached.set()
+        pause.arrive()
         go, closed = asyncio.create_task(pause.go.wait()), asyncio.create_task(self.closed.wait())
         try:
             await asyncio.wait({go, closed}, return_when=asyncio.FIRST_COMPLETED)
@@ -125,6 +132,28 @@ def body(**fields: Any) -> dict[str, Any]:
 def tool(name: str = "get_weather", **function: Any) -> dict[str, Any]:
     parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     return {"type": "function", "function": {"name": name, "description": "", "parameters": parameters, **function}}
+
+
+class GatewayClient(TestClient):
+    """A client of an application around `service`, in the same process; its event loop is on a thread of its own."""
+
+    def __init__(self, service: Any, settings: Settings) -> None:
+        application = create_app(service, settings)
+        super().__init__(application, base_url="http://localhost:8000")
+        self.service: ScriptedService = service
+        self.gateway: Gateway = application.state.gateway
+
+    def on_loop(self, function: Callable[[], Awaitable[None]]) -> None:
+        """Run a coroutine function on the application's event loop."""
+        assert self.portal is not None
+        self.portal.call(function)
+
+    def wait_until_loaded(self) -> None:
+        async def loaded() -> None:
+            assert self.gateway._loading is not None
+            await self.gateway._loading
+
+        self.on_loop(loaded)
 
 
 class _Announcing(uvicorn.Server):

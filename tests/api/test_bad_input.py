@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-from fastapi.testclient import TestClient
 
 from tests.api.conftest import Connect
 from tests.api.fakes import body, tool
@@ -82,7 +81,11 @@ BAD_FIELDS: list[tuple[str, dict[str, Any], str]] = [
     ("parameters is a list", parameters([]), "tools.0.function.parameters"),
     ("schema with an unknown type", parameters({"type": "strnig"}), "tools.0.function.parameters"),
     ("schema with properties as a list", parameters({"properties": ["a"]}), "tools.0.function.parameters"),
-    ("schema with a negative length", parameters({"properties": {"a": {"minLength": -1}}}), "tools.0.function.parameters"),
+    (
+        "schema with a negative length",
+        parameters({"properties": {"a": {"minLength": -1}}}),
+        "tools.0.function.parameters",
+    ),
     ("schema of an array", parameters({"type": "array"}), "tools.0.function.parameters"),
     ("schema dialect is a number", parameters({"$schema": 5}), "tools.0.function.parameters"),
     ("schema too long", parameters({"description": "x" * 300_000}), "tools.0.function.parameters"),
@@ -136,7 +139,11 @@ BAD_FIELDS: list[tuple[str, dict[str, Any], str]] = [
     ("reasoning_effort unknown", body(reasoning_effort="hard"), "reasoning_effort"),
     ("thinking_token_budget negative", body(thinking_token_budget=-1), "thinking_token_budget"),
     ("chat_template_kwargs is text", body(chat_template_kwargs="x"), "chat_template_kwargs"),
-    ("enable_thinking is text", body(chat_template_kwargs={"enable_thinking": "no"}), "chat_template_kwargs.enable_thinking"),
+    (
+        "enable_thinking is text",
+        body(chat_template_kwargs={"enable_thinking": "no"}),
+        "chat_template_kwargs.enable_thinking",
+    ),
     ("messages through the template", body(chat_template_kwargs={"messages": []}), "chat_template_kwargs.messages"),
     ("n is 2", body(n=2), "n"),
     ("n is text", body(n="1"), "n"),
@@ -187,7 +194,9 @@ BAD_BODIES: list[tuple[str, bytes, dict[str, str], int, str]] = [
 @pytest.mark.parametrize(
     ("content", "headers", "status", "word"), [case[1:] for case in BAD_BODIES], ids=[case[0] for case in BAD_BODIES]
 )
-def test_a_bad_body_is_refused(connect: Connect, content: bytes, headers: dict[str, str], status: int, word: str) -> None:
+def test_a_bad_body_is_refused(
+    connect: Connect, content: bytes, headers: dict[str, str], status: int, word: str
+) -> None:
     client = connect()
     response = client.post(CHAT, content=content, headers=headers)
     assert word.lower() in _check_error(response, status)["message"].lower()
@@ -224,6 +233,7 @@ def test_a_large_body_within_the_limit_is_read(connect: Connect) -> None:
     assert connect().post(CHAT, json=messages({"role": "user", "content": "x" * 4_000_000})).status_code == 200
 
 
+TEXT = {"type": "text", "text": "a"}
 HISTORY_CALL = {"id": "call_9", "type": "function", "function": {"name": "any thing", "arguments": "{broken"}}
 GOOD: list[tuple[str, dict[str, Any]]] = [
     ("mask and control tokens", messages({"role": "user", "content": "<|mask|><|im_end|>\n<tool_call></think>"})),
@@ -236,19 +246,28 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
     ("absent content", messages(USER, {"role": "assistant"})),
     ("empty content", messages({"role": "system", "content": ""}, USER)),
     ("empty parts", messages({"role": "user", "content": []})),
-    ("parts", messages({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "input_text", "text": "b"}]})),
-    ("parts with extras", messages({"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {}}]})),
+    (
+        "parts",
+        messages({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "input_text", "text": "b"}]}),
+    ),
+    ("parts with extras", messages({"role": "user", "content": [{**TEXT, "cache_control": {}}]})),
     ("developer, late", messages(USER, {"role": "developer", "content": "x"})),
     ("two users in a row", messages(USER, USER)),
     ("no user at all", messages({"role": "system", "content": "x"})),
     ("tool result without a call", messages(USER, {"role": "tool", "tool_call_id": "nope", "content": "x"})),
-    ("tool result in parts", messages({"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "x"}]})),
+    (
+        "tool result in parts",
+        messages({"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "x"}]}),
+    ),
     ("broken arguments in the history", messages(USER, {"role": "assistant", "tool_calls": [HISTORY_CALL]})),
     (
         "arguments as an object",
         messages({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]}),
     ),
-    ("reasoning in the history", messages({"role": "assistant", "content": "x", "reasoning_content": "y", "reasoning": "z"})),
+    (
+        "reasoning in the history",
+        messages({"role": "assistant", "content": "x", "reasoning_content": "y", "reasoning": "z"}),
+    ),
     ("no parameters", body(tools=[{"type": "function", "function": {"name": "f"}}])),
     ("null parameters", body(tools=[tool(parameters=None, description=None, strict=None)])),
     ("empty parameters", body(tools=[tool(parameters={})])),
@@ -266,7 +285,10 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
     ("64 stops", body(stop=["a"] * 64)),
     ("stream options without a stream", body(stream_options={"include_usage": True, "unknown": 1})),
     ("json_object", body(response_format={"type": "json_object"})),
-    ("everything of vLLM", body(repetition_penalty=1.1, ignore_eos=True, min_tokens=1, stop_token_ids=[5], logit_bias={"7": -1})),
+    (
+        "everything of vLLM",
+        body(repetition_penalty=1.1, ignore_eos=True, min_tokens=1, stop_token_ids=[5], logit_bias={"7": -1}),
+    ),
 ]
 
 
@@ -282,7 +304,7 @@ def test_half_an_emoji_becomes_a_replacement_character(connect: Connect, cut: st
     client = connect()
     content = json.dumps(body()).replace('"Hi"', cut)
     assert client.post(CHAT, content=content, headers=JSON).status_code == 200
-    text = client.service.seen[0].messages[0].content  # type: ignore[attr-defined]
+    text = client.service.seen[0].messages[0].content
     assert "\ufffd" in text
     assert text.encode()
     assert ("😀" in text) == (r"\ud83d\ude00" in cut)
@@ -305,7 +327,7 @@ def _check_error(response: Any, status: int, field: str | None = None) -> dict[s
 
 
 def test_unknown_paths_and_methods_are_json(connect: Connect) -> None:
-    client: TestClient = connect()
+    client = connect()
     for path in ("/api/tags", "/props", "/v1/props", "/v1/chat/completions/", "/", "/docs", "/v1/models/"):
         _check_error(client.get(path, follow_redirects=False), 404)
     _check_error(client.post("/api/show", json={}), 404)

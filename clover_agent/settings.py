@@ -99,6 +99,9 @@ class ServerSettings(_Group):
         le=120,
         description="Seconds of silence before an empty delta (some clients ignore comments).",
     )
+    send_timeout_s: float = Field(
+        default=300, gt=0, description="Seconds that a client may leave a stream unread before it is given up."
+    )
     request_timeout: float | None = Field(
         default=None, gt=0, description="Seconds that one answer may take. Default: no limit."
     )

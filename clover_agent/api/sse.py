@@ -7,17 +7,21 @@ cancels its request, whether it streams or waits.
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import anyio
 from fastapi import Request
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette.sse import SendTimeoutError
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from clover_agent.settings import ServerSettings
 from clover_agent.types import Event, Started
+
+logger = logging.getLogger("clover_agent.api")
 
 T = TypeVar("T")
 
@@ -80,6 +84,7 @@ class EventStream(EventSourceResponse):
             ping=settings.keep_alive_s,
             ping_message_factory=lambda: ServerSentEvent(comment="keep-alive", sep="\n"),
             sep="\n",
+            send_timeout=settings.send_timeout_s,
             # The gateway drains before the server is told to exit; this is for servers that are not ours.
             shutdown_grace_period=settings.drain_s,
         )
@@ -89,6 +94,8 @@ class EventStream(EventSourceResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
+        except SendTimeoutError:  # the server closes the connection: the stream is not complete
+            logger.warning("a client does not read its stream; the request is cancelled")
         finally:
             with anyio.CancelScope(shield=True):
                 await self._frames.aclose()

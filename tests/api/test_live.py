@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -64,6 +65,20 @@ async def test_a_client_that_hangs_up_frees_its_slot(streamed: bool, said: list[
             await asyncio.gather(request, return_exceptions=True)
         await asyncio.wait_for(service.cancelled.wait(), 10)
         assert service.active == 0
+
+
+async def test_a_client_that_does_not_read_is_given_up() -> None:
+    service = ScriptedService([STARTED, *[TextDelta("x" * 100_000)] * 200, finished()])
+    async with live(service, send_timeout_s=0.05) as url:
+        _, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]), limit=1024)
+        content = json.dumps(body(stream=True))
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Content-Length: {len(content)}\r\n\r\n{content}".encode())
+        await asyncio.wait_for(service.cancelled.wait(), 10)
+        assert service.active == 0
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def test_a_finished_stream_is_not_a_cancelled_one() -> None:

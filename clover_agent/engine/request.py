@@ -85,7 +85,8 @@ class Sequence:
         self.check_at = 0  # output length at which the close-out watch looks again
         self._random = random.Random(params.seed)  # noqa: S311 - reproducible draws, not secrets
         self._block_start = 0
-        self._sent = 0
+        self._sent = 0  # tokens of the output that have left
+        self._shown: tuple[int | None, ...] | None = None  # the draft that left last
         self._denoising_steps = self._forwards = self._forced_tokens = self._cached_tokens = 0
 
     @property
@@ -202,8 +203,9 @@ class Sequence:
         tokens = tuple(self.output[self._sent :])
         self._sent = len(self.output)
         draft = self._draft() if self.request.drafts else None
-        if not tokens and draft is None and not self.finished:
+        if not tokens and draft == self._shown and not self.finished:
             return None
+        self._shown = draft
         return Step(tokens, self.stats, draft, self.finish_reason)
 
     def _draft(self) -> tuple[int | None, ...]:

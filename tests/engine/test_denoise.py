@@ -97,6 +97,14 @@ def test_drafts_show_the_block_from_the_frontier() -> None:
     assert [step.draft for step in steps] == [(None,) * 4, (None, 6, 7), ()]
 
 
+def test_a_draft_that_has_not_changed_is_not_told_again() -> None:
+    model = FakeModel(spec(VOCAB, 4), peaked(VOCAB, [4] * 4, 40))
+    wish = request(SamplingParams(max_tokens=4), (5,) * 40)
+    drafting = type(wish)(wish.id, wish.prompt_ids, wish.sampling, drafts=True)
+    _, steps = drive(model, drafting, EngineOptions(prefill_tokens=4))
+    assert [step.draft for step in steps] == [(None,) * 4, ()]
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_non_finite_logits_are_an_error(bad: float) -> None:
     def rule(tokens: tuple[int, ...], block: tuple[int, ...], position: int) -> npt.NDArray[np.float64]:

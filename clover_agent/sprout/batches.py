@@ -18,6 +18,7 @@ from .shards import Shards
 
 WINDOW = 1024  # examples that are sorted by length together
 PAD_WEIGHT = 0.1  # of the end tokens that fill the last block
+NEAR, FAR = 0.85, 0.1  # weight of a masked token: NEAR per masked position of its block before it, at least FAR
 PROMPT_SHARE, PROMPT_WEIGHT = 0.35, 0.3
 DIFFUSION, RESPONSE, PROMPT = range(3)  # the three losses, see `Targets.kind`
 
@@ -170,7 +171,8 @@ def _targets(
     worth = np.where(at < response, 1.0, PAD_WEIGHT) * (at < blocks)
     sequence, copy, offset = np.nonzero(masked & (worth[:, None] > 0))
     diffusion = sequence * layout.length + layout.clean + copy * len(at) + offset
-    parts = [(diffusion, clean[sequence, border + offset], worth[sequence, offset], 1.0)]
+    close = _closeness(masked, layout.block_size)[sequence, copy, offset]
+    parts = [(diffusion, clean[sequence, border + offset], worth[sequence, offset] * close, 1.0)]
     even = np.ones(clean.size)
 
     sequence, offset = np.nonzero(at < response)
@@ -190,3 +192,10 @@ def _targets(
         weights=torch.from_numpy(np.concatenate(scaled).astype(np.float32)),
         kinds=torch.from_numpy(np.repeat([DIFFUSION, RESPONSE, PROMPT], [len(w) for w in scaled])),
     )
+
+
+def _closeness(masked: npt.NDArray[np.bool_], block_size: int) -> npt.NDArray[np.float64]:
+    """Weights by how many masked positions of the block stand before each: what is decoded next is learnt first, and
+    what far positions hold is mostly not determined yet. Same shape as `masked`."""
+    before = np.cumsum(masked.reshape(*masked.shape[:2], -1, block_size), axis=-1) - 1
+    return np.maximum(FAR, NEAR ** before.reshape(masked.shape))

@@ -198,4 +198,5 @@ def _closeness(masked: npt.NDArray[np.bool_], block_size: int) -> npt.NDArray[np
     """Weights by how many masked positions of the block stand before each: what is decoded next is learnt first, and
     what far positions hold is mostly not determined yet. Same shape as `masked`."""
     before = np.cumsum(masked.reshape(*masked.shape[:2], -1, block_size), axis=-1) - 1
-    return np.maximum(FAR, NEAR ** before.reshape(masked.shape))
+    weights: npt.NDArray[np.float64] = np.maximum(FAR, NEAR ** before.reshape(masked.shape))
+    return weights

@@ -232,7 +232,5 @@ def choose_legal(
     if not legal.any():
         return None
     allowed = torch.from_numpy(legal).to(scores.device)
-    masked = scores.clamp(min=_LEAST_LIKELY).masked_fill(~allowed, -math.inf)
-    if uniform is None:
-        return int(masked.argmax())
-    return int(sample(masked[None], [params], [uniform]))
+    masked = scores.clamp(min=_LEAST_LIKELY).masked_fill(~allowed, -math.inf)[None]
+    return int(best(masked) if uniform is None else sample(masked, [params], [uniform]))

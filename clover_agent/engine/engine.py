@@ -18,7 +18,7 @@ from clover_agent.engine.outbox import Outbox
 from clover_agent.engine.request import GenerationRequest, Sequence, check
 from clover_agent.engine.runner import Runner
 from clover_agent.engine.scheduler import Scheduler
-from clover_agent.errors import CloverError, DeadlineExceeded, InvalidRequest, Unavailable
+from clover_agent.errors import CloverError, DeadlineExceeded, GenerationFailed, InvalidRequest, Unavailable
 from clover_agent.model.protocol import BlockModel, ModelSpec
 from clover_agent.types import DiffusionStats, Step
 
@@ -108,7 +108,7 @@ class Engine:
         self._thread.join()
 
     def cancel(self, id: str) -> None:  # noqa: A002 - the request's own word
-        """End a request without another word to its stream's reader. Unknown and ended ids are ignored."""
+        """End a request; whoever still reads its stream gets `GenerationFailed`. Unknown and ended ids are ignored."""
         self._inbox.put(_Cancel(id))
 
     async def submit(self, request: GenerationRequest) -> AsyncGenerator[Step]:
@@ -147,7 +147,7 @@ class Engine:
         finally:
             with self._gate:
                 self._open = False
-        self._abandon(Unavailable(reason))
+        self._abandon(reason)
 
     def _turn(self) -> None:
         """Take what came in, run one forward, hand out what became final."""
@@ -191,6 +191,7 @@ class Engine:
             stream = self._streams.get(command.id)
             if stream is not None and command.outbox in (None, stream.outbox):
                 self._drop(stream.seq, cancelled=1)
+                stream.outbox.put(GenerationFailed("The request was cancelled."))
 
     def _accept(self, submit: _Submit) -> None:
         request = submit.request
@@ -241,17 +242,17 @@ class Engine:
             work=_sum(totals.work, seq.stats),
         )
 
-    def _abandon(self, error: Unavailable) -> None:
+    def _abandon(self, reason: str) -> None:
         """The thread ends: whoever still waits is told."""
         for stream in list(self._streams.values()):
-            self._fail(stream.seq, error)
+            self._fail(stream.seq, Unavailable(reason))
         while True:
             try:
                 command = self._inbox.get_nowait()
             except queue.Empty:
                 return
             if isinstance(command, _Submit):
-                command.outbox.put(error)
+                command.outbox.put(Unavailable(reason))
 
 
 def _sum(a: DiffusionStats, b: DiffusionStats) -> DiffusionStats:

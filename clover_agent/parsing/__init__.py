@@ -1,0 +1,7 @@
+"""Parsing: detokenised output -> events, piece by piece, and events -> one message."""
+
+from clover_agent.parsing.collect import Completion, collect
+from clover_agent.parsing.parser import Parser
+from clover_agent.parsing.stop import StopFilter
+
+__all__ = ["Completion", "Parser", "StopFilter", "collect"]

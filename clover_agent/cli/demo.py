@@ -133,12 +133,9 @@ def _converse(client: OpenAI, request: str, view: View) -> dict[str, Any]:
 
 def _complete(client: OpenAI, messages: list[Any], view: View) -> _Answer:
     answer = _Answer()
+    options: Any = {"include_usage": True, "include_drafts": view.wants_drafts}
     stream = client.chat.completions.create(
-        model="sprout",
-        messages=messages,
-        tools=TOOLS,
-        stream=True,
-        stream_options={"include_usage": True, "include_drafts": view.wants_drafts},  # type: ignore[typeddict-unknown-key]
+        model=client.models.list().data[0].id, messages=messages, tools=TOOLS, stream=True, stream_options=options
     )
     with view.answering():
         for chunk in stream:

@@ -19,6 +19,7 @@ from clover_agent.model.gated_delta import DeltaRows, GatedDeltaNet
 from clover_agent.model.transformer import HybridTransformer
 
 from .batches import Batch, Layout
+from .cross_entropy import linear_cross_entropy
 
 KINDS = ("diffusion", "response", "prompt")
 
@@ -81,14 +82,12 @@ def training_losses(model: HybridTransformer, batch: Batch, table: Tensor | None
     head = table if model.lm_head is None else model.lm_head.weight
     hidden = training_hidden(model, batch, table)
     targets = batch.targets
-    logits = functional.linear(hidden[targets.rows], head)
-    each = functional.cross_entropy(logits, targets.tokens, reduction="none")
-    with torch.no_grad():
-        kinds = functional.one_hot(targets.kinds, len(KINDS)).to(each.dtype)
-        by_kind = (each[:, None] * kinds).sum(0) / kinds.sum(0).clamp(min=1)
-        right = (logits.argmax(-1) == targets.tokens).to(each.dtype)
-        accuracy = (right * kinds[:, 0]).sum() / kinds[:, 0].sum().clamp(min=1)
-    return Losses((each * targets.weights).sum(), by_kind, accuracy)
+    weights = targets.weights.to(hidden.dtype)
+    total, each, right = linear_cross_entropy(hidden[targets.rows], head, targets.tokens, weights)
+    kinds = functional.one_hot(targets.kinds, len(KINDS)).to(each.dtype)
+    counts = kinds.sum(0).clamp(min=1)
+    accuracy = (right * kinds[:, 0]).sum() / counts[0]
+    return Losses(total, (each[:, None] * kinds).sum(0) / counts, accuracy)
 
 
 def training_hidden(model: HybridTransformer, batch: Batch, table: Tensor) -> Tensor:

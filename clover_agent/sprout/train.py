@@ -67,7 +67,6 @@ class TrainOptions:
     level_tokens: int = 2_000_000
     seed: int = 0
     device: str = "cpu"
-    compile: bool = False
     save_minutes: float = 5.0
     log_every: int = 25
 
@@ -101,7 +100,6 @@ class Trainer:
             max_length=options.max_length,
             seed=options.seed,
         )
-        self.losses = torch.compile(training_losses, dynamic=True) if options.compile else training_losses
         self.progress = Progress()
         if options.resume and self.checkpoint.exists():
             self.load()
@@ -143,7 +141,7 @@ class Trainer:
         """One update; the losses by kind, the share of masked tokens ranked first, the gradient's norm."""
         set_rate(self.optimizers, factor)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            losses = self.losses(self.model, batch.to(self.device), self.twins(self.model.embed_tokens.weight))
+            losses = training_losses(self.model, batch.to(self.device), self.twins(self.model.embed_tokens.weight))
         losses.total.backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, 1.0, error_if_nonfinite=True)
         for optimizer in self.optimizers:

@@ -20,8 +20,10 @@ MAX_NODES = 400
 TOKEN_COST = 0.2
 
 # Texts that lead to an end, the most welcome first; each is one step of the search.
-_TEXTS = ("}", "]", '"', '"}', "}}", "{}", "[]", '""', "null", "0", "true", ', "', ", ", ": ")
-# Where none of them is legal: one or two characters of each kind, as patterns and formats want them.
+_IN_TEXT = ('"}', '"', '"]')
+_BETWEEN = ("}", "]", "}}", '"', "{}", "[]", "null", "0", "true", ', "', ", ", ": ")
+_PROBE = "~"  # legal in hardly any place but a string: tells which of the two is at hand
+# Where none of them is legal: characters of each kind, as patterns and formats want them.
 _KINDS = (
     "0123456789",
     "aebcdfghijklmnopqrstuvwxyz",
@@ -51,8 +53,9 @@ class CloseSearch:
         self._format = format_
         self._begin = vocabulary.control[format_.call_begin]
         self._end = vocabulary.control[format_.call_end]
-        texts = (*format_.closing_texts, *_TEXTS)
-        self._steps = [(self._end,), *(tuple(vocabulary.encode_text(text)) for text in texts)]
+        self._in_text = self._encoded((*format_.closing_texts, *_IN_TEXT))
+        self._between = [(self._end,), *self._encoded((*format_.closing_texts, *_BETWEEN))]
+        self._probe = vocabulary.encode_text(_PROBE)
         self._kinds = [[ids[0] for c in kind if len(ids := vocabulary.encode_text(c)) == 1] for kind in _KINDS]
 
     def __call__(self, matcher: LLMatcher, held_ids: Sequence[int], budget: int) -> list[int] | None:
@@ -76,6 +79,9 @@ class CloseSearch:
                     nodes += 1
         return None
 
+    def _encoded(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        return [tuple(self._vocabulary.encode_text(text)) for text in texts]
+
     def _value_is_open(self, held_ids: Sequence[int]) -> bool:
         """The frontier is inside a call, at a place where only the model may go on."""
         marks = [n for n, id_ in enumerate(held_ids) if id_ in (self._begin, self._end)]
@@ -92,13 +98,15 @@ class CloseSearch:
         return node.ids + tuple(forced)
 
     def _legal(self, matcher: LLMatcher) -> list[tuple[int, ...]]:
-        steps = [step for step in self._steps if matcher.validate_tokens(list(step)) == len(step)]
-        if steps and steps[0][0] != self._begin and len(steps) > 1:
-            return steps
+        """The steps to try, the most welcome first."""
+        in_text = matcher.validate_tokens(self._probe) == len(self._probe)
+        steps = self._in_text if in_text else self._between
+        legal = [step for step in steps if matcher.validate_tokens(list(step)) == len(step)]
+        if legal:
+            return legal
         for kind in self._kinds:
-            legal = ((id_,) for id_ in kind if matcher.validate_tokens([id_]) == 1)
-            steps += islice(legal, _OF_A_KIND)
-        return steps or [(id_,) for id_ in self._any_legal(matcher)]
+            legal += islice(((id_,) for id_ in kind if matcher.validate_tokens([id_]) == 1), _OF_A_KIND)
+        return legal or [(id_,) for id_ in self._any_legal(matcher)]
 
     def _any_legal(self, matcher: LLMatcher) -> Iterator[int]:
         bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8), bitorder="little")

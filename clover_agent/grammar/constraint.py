@@ -17,6 +17,8 @@ from llguidance import LLMatcher
 from clover_agent.errors import GrammarError
 from clover_agent.grammar.vocabulary import Vocabulary
 
+MASK_EVERY = 512  # tokens; see `Lexer`
+
 
 @dataclass(frozen=True, slots=True)
 class Free:
@@ -71,14 +73,26 @@ class _Place:
     count: int = 0
 
 
+@dataclass(slots=True)
+class Lexer:
+    """What the matchers of one grammar share behind the scenes: llguidance's lexer, which has a budget of work that
+    only computing a mask refills, and which stays broken for all of them once that budget is spent."""
+
+    tokens: int = 0  # consumed since the last mask
+    broken: bool = False
+
+
 class GrammarConstraint:
     """Implements `types.Constraint`. A matcher that fell into its error state raises `GrammarError` from then on."""
 
-    def __init__(self, frame: Frame, phases: tuple[Phase, ...], matcher: LLMatcher, closer: "Closer") -> None:
+    def __init__(
+        self, frame: Frame, phases: tuple[Phase, ...], matcher: LLMatcher, lexer: Lexer, closer: "Closer"
+    ) -> None:
         self.frame = frame
         self._phases = phases
         self._place = _Place()
         self._matcher = matcher  # still pristine and shared by forks until the held phase begins
+        self._lexer = lexer
         self._closer = closer
         self._held_ids: list[int] = []  # what the matcher has consumed
 
@@ -236,10 +250,14 @@ class GrammarConstraint:
             self._matcher = self._matcher.deep_copy()
             self._held_ids = []
         if not self._matcher.consume_tokens(ids):
-            raise GrammarError(f"The grammar refused a token: {self._matcher.get_error()}")
+            self._raise_if_broken()
         self._held_ids += ids
+        self._lexer.tokens += len(ids)
+        if self._lexer.tokens >= MASK_EVERY:
+            self._held_mask()
 
     def _held_mask(self) -> npt.NDArray[np.uint32]:
+        self._lexer.tokens = 0
         bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint32)
         self._raise_if_broken()
         mask = np.zeros_like(self.frame.ordinary)
@@ -252,7 +270,8 @@ class GrammarConstraint:
 
     def _raise_if_broken(self) -> None:
         if self._matcher.is_error():
-            raise GrammarError(f"The grammar's matcher failed: {self._matcher.get_error()}")
+            self._lexer.broken |= "lexer" in self._matcher.get_error()
+            raise GrammarError(f"The grammar's matcher failed: {self._matcher.get_error().strip()}")
 
 
 class Closer(Protocol):

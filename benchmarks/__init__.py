@@ -1,0 +1,1 @@
+"""Measurements. They import the package and are never imported by it."""

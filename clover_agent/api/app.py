@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from copy import deepcopy
 from typing import Any
 
 from fastapi import FastAPI
@@ -60,10 +61,10 @@ def create_app(service: Service | Callable[[], Service], settings: Settings) -> 
 def _document(app: FastAPI) -> None:
     """Replace the generated document by one that also tells of what is read by hand: bodies, keys and errors."""
     generate = app.openapi
+    gateway: Gateway = app.state.gateway
 
     def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = describe(generate())
-        return app.openapi_schema
+        names = gateway.service.model_ids if gateway.state == "ready" else ()
+        return describe(deepcopy(generate()), names)
 
     app.openapi = openapi  # type: ignore[method-assign]

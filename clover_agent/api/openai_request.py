@@ -78,7 +78,7 @@ def _reasoning(message: ChatMessage) -> str | None:
 def _text(content: Content | None) -> str:
     if content is None or isinstance(content, str):
         return content or ""
-    return "\n".join(part.plain or "" for part in content)
+    return "\n".join(part.text for part in content)
 
 
 def _call(call: HistoryCall, index: int) -> ToolCall:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 from clover_agent.api.errors import UNSUPPORTED
@@ -64,15 +65,10 @@ _MEDIA: Mapping[str, str] = {
     "audio_url": "needs hearing, which this model does not have",
     "file": "is a file, which this model cannot read",
 }
-TEXT_PARTS = ("text", "input_text", "output_text")
 
 
 def unsupported(reason: str) -> PydanticCustomError:
     return PydanticCustomError(UNSUPPORTED, "{reason}", {"reason": reason})
-
-
-def invalid(reason: str) -> PydanticCustomError:
-    return PydanticCustomError("invalid", "{reason}", {"reason": reason})
 
 
 class Wire(BaseModel):
@@ -87,20 +83,25 @@ def _part_type(value: Any) -> Any:
     return value
 
 
-class ContentPart(Wire):
-    type: Annotated[Literal["text", "input_text", "output_text", "refusal"], BeforeValidator(_part_type)]
-    text: str | None = None
-    refusal: str | None = None
+class TextPart(Wire):
+    type: Annotated[Literal["text", "input_text", "output_text"], BeforeValidator(_part_type)]
+    text: str
 
-    @model_validator(mode="after")
-    def _has_text(self) -> "ContentPart":
-        if self.plain is None:
-            raise invalid(f"a part of type {self.type!r} needs its text")
-        return self
 
-    @property
-    def plain(self) -> str | None:
-        return self.text if self.type in TEXT_PARTS else self.refusal
+class RefusalPart(Wire):
+    """A model's own refusal in the history: text like any other."""
+
+    type: Literal["refusal"]
+    text: str = Field(alias="refusal")
+
+
+def _part_kind(value: Any) -> str:
+    return "@refusal" if isinstance(value, dict) and value.get("type") == "refusal" else "@text"
+
+
+ContentPart = Annotated[
+    Annotated[TextPart, Tag("@text")] | Annotated[RefusalPart, Tag("@refusal")], Discriminator(_part_kind)
+]
 
 
 def _by_json_type(value: Any) -> str:
@@ -128,7 +129,22 @@ class HistoryCall(Wire):
     function: FunctionText
 
 
+# What the document says of fields that depend on each other; the checks themselves are `to_conversation`'s.
+TOOL_MESSAGE: JsonDict = {
+    "if": {"properties": {"role": {"const": "tool"}}},
+    "then": {"required": ["tool_call_id"], "properties": {"tool_call_id": {"type": "string"}}},
+}
+
+
+WITH_SCHEMA: JsonDict = {
+    "if": {"properties": {"type": {"const": "json_schema"}}},
+    "then": {"required": ["json_schema"], "properties": {"json_schema": {"type": "object"}}},
+}
+
+
 class ChatMessage(Wire):
+    model_config = ConfigDict(json_schema_extra=TOOL_MESSAGE)
+
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
     name: str | None = None
@@ -200,6 +216,8 @@ class JsonSchemaFormat(Wire):
 class ResponseFormatField(Wire):
     """`schema` next to type json_object is llama.cpp's way to give a schema."""
 
+    model_config = ConfigDict(json_schema_extra=WITH_SCHEMA)
+
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchemaFormat | None = None
     schema_: dict[str, Any] | None = Field(None, alias="schema")
@@ -210,21 +228,27 @@ class StreamOptions(Wire):
     include_drafts: bool | None = None
 
 
-def _modalities(value: list[str]) -> list[str]:
-    if value != ["text"]:
-        raise unsupported("only text can be made")
+def _modality(value: Any) -> Any:
+    if isinstance(value, str) and value != "text":
+        raise unsupported(f"{value[:40]!r} cannot be made, only text")
     return value
+
+
+Modality = Annotated[Literal["text"], BeforeValidator(_modality)]
 
 
 def _logit_bias(value: dict[str, float]) -> dict[str, float]:
-    for key, bias in value.items():
+    for key in value:
         if not (key.isascii() and key.isdigit() and len(key) < 10):
-            raise invalid(f"{key[:40]!r} is not a token id")
-        if not -100 <= bias <= 100:
-            raise invalid(f"the bias of {key} must be between -100 and 100")
+            raise PydanticCustomError("invalid", "{key} is not a token id", {"key": repr(key[:40])})
     return value
 
 
+LogitBias = Annotated[
+    dict[str, Annotated[float, Field(ge=-100, le=100)]],
+    Field(max_length=1024, json_schema_extra={"propertyNames": {"pattern": "^[0-9]{1,9}$"}}),
+    AfterValidator(_logit_bias),
+]
 StopText = Annotated[str, Field(min_length=1, max_length=1024)]
 Stop = Annotated[
     Annotated[StopText, Tag("@string")] | Annotated[list[StopText], Field(max_length=64), Tag("@list")],
@@ -247,7 +271,7 @@ class ChatCompletionRequest(Wire):
     tool_choice: ToolChoiceField | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormatField | None = None
-    modalities: Annotated[list[str], AfterValidator(_modalities)] | None = None
+    modalities: list[Modality] | None = Field(None, min_length=1)
 
     max_tokens: int | None = Field(None, ge=1, description="Clamped to what fits into the context.")
     max_completion_tokens: int | None = Field(None, ge=1, description="The same; wins over max_tokens.")
@@ -264,7 +288,7 @@ class ChatCompletionRequest(Wire):
     repetition_penalty: float | None = Field(None, gt=0, le=10)
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    logit_bias: Annotated[dict[str, float], Field(max_length=1024), AfterValidator(_logit_bias)] | None = None
+    logit_bias: LogitBias | None = None
 
     block_size: int | None = Field(None, ge=1, le=1024, description="Positions denoised together.")
     threshold: float | None = Field(None, gt=0, le=1, description="Confidence at which a position is unmasked.")

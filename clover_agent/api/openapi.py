@@ -1,5 +1,6 @@
 """The OpenAPI document: what FastAPI found, completed by what the handlers read and write by hand."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from clover_agent.api.openai_schema import ChatCompletionRequest
@@ -37,11 +38,13 @@ MODEL_ERRORS = ("400", "401", "403", "404", "503")
 CHAT_ERRORS = ("400", "401", "403", "404", "413", "415", "429", "500", "503", "504")
 
 
-def describe(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with request bodies, errors and keys."""
+def describe(document: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The document with request bodies, errors and keys. `names` are the models', as far as they are known."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     request = ChatCompletionRequest.model_json_schema(ref_template=REF)
     schemas.update(request.pop("$defs", {}))
+    if names:
+        request["properties"]["model"]["enum"] = list(names)
     schemas.update({"ChatCompletionRequest": request, "ChatCompletion": COMPLETION, "Error": ERROR})
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
@@ -59,7 +62,7 @@ def _operation(path: str, operation: dict[str, Any]) -> None:
     if path == "/v1/chat/completions":
         errors = CHAT_ERRORS
         operation["requestBody"] = {"required": True, "content": _json("ChatCompletionRequest")}
-        responses["200"]["content"] = _json("ChatCompletion") | {"text/event-stream": {"schema": {"type": "string"}}}
+        responses["200"]["content"] = _json("ChatCompletion") | {"text/event-stream": {}}
     elif path.startswith("/v1/models"):
         errors = MODEL_ERRORS
     elif path == "/metrics":

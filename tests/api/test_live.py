@@ -109,6 +109,7 @@ async def test_silence_is_broken_by_comments_and_by_events() -> None:
     pause = Pause()
     service = ScriptedService([STARTED, pause, TextDelta("x"), finished()])
     async with (
+        asyncio.timeout(30),  # against a hang: without its comments the test would wait for ever
         live(service, keep_alive_s=0.02, silence_event_s=0.05) as url,
         httpx.AsyncClient(base_url=url) as client,
         client.stream("POST", CHAT, json=body(stream=True)) as response,

@@ -42,18 +42,16 @@ class ScanInputs:
 
 
 class _UnitLowerInverse(torch.autograd.Function):
-    """(I + A)^-1 for strictly lower triangular A [batch, n, n], by repeated squaring: A is nilpotent, so the product
-    (I - A)(I + A^2)(I + A^4)... ends after log2(n) factors. The backward pass needs the result only."""
+    """(I + A)^-1 for strictly lower triangular A [batch, n, n]; the backward pass needs the result only.
+
+    By substitution: a product of powers of A looks cheaper but loses all digits in float32 where keys repeat, as they
+    do in a block of masks.
+    """
 
     @staticmethod
     def forward(ctx: Any, lower: Tensor) -> Tensor:
-        size = lower.shape[-1]
-        inverse = torch.eye(size, dtype=lower.dtype, device=lower.device) - lower
-        power, reach = lower, 2
-        while reach < size:
-            power = power @ power
-            inverse = torch.baddbmm(inverse, inverse, power)
-            reach *= 2
+        identity = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device).expand_as(lower)
+        inverse: Tensor = torch.linalg.solve_triangular(lower, identity, upper=False, unitriangular=True)
         ctx.save_for_backward(inverse)
         return inverse
 

@@ -5,7 +5,7 @@
         [--limit N] [--seed S] [--max-tokens 512] [--dense] --json OUT
 
 Each line of FILE is `{"name", "schema", "tests": [{"valid", "data"}]}`; `--limit` draws N of them by `--seed`. A schema
-is compiled as a response format, or as the parameters of the only tool with a required call. Then
+is compiled as a response format, or as the parameters of the only tool, with one call required. Then
 
 1. each instance, keys in schema order, is offered to an exact grammar: valid ones refused, invalid ones accepted.
    For a tool, valid instances with members that the schema does not declare are counted apart (`undeclared`): calls
@@ -50,8 +50,8 @@ from clover_agent.grammar.spec import WRAPPED, arguments_schema
 from clover_agent.model.protocol import Work
 from clover_agent.types import ResponseFormat, SamplingParams, Step, Tool, ToolChoice
 
-JSON_CLOSERS = ('"', "}", "]", '"}', '", "', '"}}\n')
-XML_CLOSERS = ("\n</parameter>\n", "\n</parameter>\n", '"', "}", "]")
+JSON_CLOSERS = ('"', '"', "}", "]", '"}', '"]')
+XML_CLOSERS = ("\n</parameter>\n", "\n</parameter>\n", '"', '"}', "}", "]")
 TOOL = "answer"
 
 
@@ -99,7 +99,9 @@ class Surface:
         if self.format is None:
             asked = self.compiler.constrain(response_format=self._response(schema))
         else:
-            asked = self.compiler.constrain(tools=[self._tool(schema)], tool_choice=ToolChoice("required"))
+            asked = self.compiler.constrain(
+                tools=[self._tool(schema)], tool_choice=ToolChoice("required"), parallel_tool_calls=False
+            )
         assert asked is not None
         return asked
 

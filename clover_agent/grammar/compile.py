@@ -194,7 +194,10 @@ class GrammarCompiler:
         return f"start: {' | '.join(starts) or '()'}\n{head}{rules}"
 
     def _matcher(self, lark: str) -> LLMatcher:
-        return LLMatcher(self._tokenizer, LLMatcher.grammar_from_lark(lark), log_level=0, limits=LIMITS)
+        matcher = LLMatcher(self._tokenizer, LLMatcher.grammar_from_lark(lark), log_level=0, limits=LIMITS)
+        if not matcher.is_error():
+            matcher.compute_bitmask()  # what building the lexer has left of its budget would not last; this refills it
+        return matcher
 
 
 def _first_line(message: str) -> str:

@@ -261,7 +261,8 @@ class GrammarConstraint:
         bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint32)
         self._raise_if_broken()
         mask = np.zeros_like(self.frame.ordinary)
-        mask[: len(bits)] = bits
+        shared = min(len(mask), len(bits))  # llguidance's has room for one more id than the vocabulary holds
+        mask[:shared] = bits[:shared]
         for id_ in self.frame.end_ids:
             mask[id_ // 32] &= ~np.uint32(1 << id_ % 32)
         if self.accepting():

@@ -11,7 +11,7 @@ from typing import Any
 from clover_agent.formats.grammar_parts import Parameters
 from clover_agent.grammar.dialect import Problem, Schema
 from clover_agent.grammar.members import take_apart
-from clover_agent.grammar.patterns import ANYTHING, UnsupportedPatternError, whole
+from clover_agent.grammar.patterns import ANYTHING, UnsupportedPatternError, whole, without
 from clover_agent.grammar.strings import StringForm, admits, string_forms
 
 SEPARATORS = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
@@ -69,7 +69,7 @@ class LarkParts:
         options: list[str] = []
         for form in forms:
             if form.literals is None:
-                options.append(self._terminal(f"({self._bound(form, forbidden_line, instead_of)}) {self.literal(end)}"))
+                options.append(self._terminal(f"({self._bound(form, end, instead_of)}) {self.literal(end)}"))
             else:
                 texts = _writable(form.admitted(), forbidden_line, instead_of)
                 options += [self.literal(text + end) for text in texts]
@@ -107,7 +107,7 @@ class LarkParts:
         line = self._terminal(_except(r"/\n[^\n]*/", [rf"\n(?:{forbidden_line})"]))
         return f"({first}? {line}*)"
 
-    def _bound(self, form: StringForm, forbidden_line: str, instead_of: frozenset[str]) -> str:
+    def _bound(self, form: StringForm, end: str, instead_of: frozenset[str]) -> str:
         most = "" if form.most is None else form.most
         must = [rf"(?s:.{{{form.least},{most}}})" if form.least or form.most is not None else ANYTHING]
         for pattern in form.patterns:
@@ -115,8 +115,8 @@ class LarkParts:
                 must.append(whole(pattern))
             except UnsupportedPatternError as error:
                 self.problems.append(Problem("#", "pattern", f"this tool format cannot hold {pattern!r} ({error})"))
-        must_not = [rf"(?s:.*\n)?(?:{forbidden_line})(?s:\n.*)?"]
-        must_not += [rf"\s*(?:{_READS_AS[kind]})\s*" for kind in sorted(instead_of)]
+        must.append(without(end.strip()))
+        must_not = (rf"\s*(?:{_READS_AS[kind]})\s*" for kind in sorted(instead_of))
         return _except(" & ".join(map(_regex, must)), must_not)
 
     def _terminal(self, body: str) -> str:

@@ -4,7 +4,7 @@ The result means the same to RE2 (which checks values) and to the grammar's engi
 look-around, back-references, and what either engine does not have. Knows nothing of schemas.
 """
 
-import re as _re
+import re
 from functools import lru_cache
 
 import re2
@@ -15,10 +15,10 @@ MAX_LENGTH = 4_000
 
 _ESCAPES = {"t": r"\t", "n": r"\n", "r": r"\r", "v": r"\x0b", "f": r"\x0c", "0": r"\x00"}
 _SETS = {"d": "0-9", "w": "A-Za-z0-9_", "s": SPACE}  # ASCII digits and words, as ECMA-262 has them
-_HEX = _re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|[ux]\{([0-9a-fA-F]{1,6})\}")
-_PROPERTY = _re.compile(r"[pP]\{(?:General_Category=|gc=|Script=|sc=)?(\w+)\}")
-_GROUP = _re.compile(r"\(\?(?::|<\w+>)|\((?!\?)")
-_QUANTIFIER = _re.compile(r"(?:[*+]|\?|\{\d+(?:,\d*)?\})\??")
+_HEX = re.compile(r"x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|[ux]\{([0-9a-fA-F]{1,6})\}")
+_PROPERTY = re.compile(r"[pP]\{(?:General_Category=|gc=|Script=|sc=)?(\w+)\}")
+_GROUP = re.compile(r"\(\?(?::|<\w+>)|\((?!\?)")
+_QUANTIFIER = re.compile(r"(?:[*+]|\?|\{\d+(?:,\d*)?\})\??")
 _SYNTAX = frozenset("^$\\.*+?()[]{}|/")
 
 
@@ -47,6 +47,19 @@ def whole(pattern: str) -> str:
         else:
             branches[-1].append(part)
     return "|".join(_whole_branch(branch) for branch in branches)
+
+
+def without(text: str) -> str:
+    """An expression for all strings that do not contain `text`, whose first character must not come again in it.
+
+    It says so without a complement: of a complement the grammar's engine would have to find out, at great cost, when
+    nothing more can match.
+    """
+    head = re.escape(text[0])
+    prefixes = [re.escape(text[:n]) for n in range(1, len(text))]
+    begun = "|".join(reversed(prefixes))
+    gone_on = "|".join(f"{prefix}[^{head}{re.escape(text[n])}]" for n, prefix in enumerate(prefixes, 1))
+    return f"[^{head}]*(?:(?:{begun})*(?:{gone_on})[^{head}]*)*(?:{begun})*"
 
 
 def _whole_branch(parts: list[str]) -> str:

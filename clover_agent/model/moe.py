@@ -50,11 +50,16 @@ class Experts(nn.Module):
 
 def _grouped(x: Tensor, weight: Tensor, counts: Tensor) -> Tensor:
     """Rows of x [n, in], sorted by expert with `counts` rows each, times their expert's weight [experts, out, in]."""
-    if x.dtype == torch.bfloat16 and x.is_cuda:
-        product: Tensor = torch._grouped_mm(x, weight.mT, offs=counts.cumsum(0).to(torch.int32))
+    if _kernel_takes(x, weight):
+        product: Tensor = functional.grouped_mm(x, weight.mT, offs=counts.cumsum(0).to(torch.int32))
         return product
     parts = torch.split(x, counts.tolist())
     return torch.cat([functional.linear(part, weight[i]) for i, part in enumerate(parts) if len(part)])
+
+
+def _kernel_takes(x: Tensor, weight: Tensor) -> bool:
+    """The grouped product of torch takes no float64, and only rows of whole 16 bytes."""
+    return x.dtype != torch.float64 and all(size * x.element_size() % 16 == 0 for size in weight.shape[1:])
 
 
 class SparseMoe(nn.Module):

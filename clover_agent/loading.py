@@ -16,6 +16,7 @@ from clover_agent.engine import Engine, EngineOptions, Strategy
 from clover_agent.errors import LoadFailed
 from clover_agent.formats import ToolFormat, get_format, infer_format
 from clover_agent.grammar import GrammarCompiler
+from clover_agent.model.native import load_native
 from clover_agent.model.protocol import BlockModel
 from clover_agent.replay import replay_model
 from clover_agent.settings import ModelSettings, Settings
@@ -43,7 +44,7 @@ def load_service(settings: Settings) -> ChatService:
     if wanted.model.startswith(REPLAY):
         model: BlockModel = replay_model(Path(wanted.model.removeprefix(REPLAY)), tokenizer, format_)
     else:
-        raise LoadFailed("native: to come")
+        model = load_native(checkpoint, device=_device(wanted.device), dtype=_dtype(wanted, config))
     engine = Engine(
         model,
         EngineOptions(

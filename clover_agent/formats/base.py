@@ -41,7 +41,7 @@ class ToolFormat(Protocol):
         """The grammar of the body of a call of `tool`, a Lark expression. `schema`: of its arguments, an object's.
 
         Whatever it admits, `decode` reads as arguments that satisfy `schema` (where nothing was noted as looser).
-        Raises `InvalidSchema` for a tool that this syntax cannot write.
+        What this syntax cannot write is noted in `parts`.
         """
 
     def open_value(self, body: str) -> bool:

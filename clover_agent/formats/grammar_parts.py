@@ -45,5 +45,8 @@ class GrammarParts(Protocol):
         None if there is no such value.
         """
 
+    def note(self, place: str, reason: str) -> None:
+        """Tell that the grammar is looser than the schema at a place."""
+
     def name(self, *, forbidden: str, taken: frozenset[str]) -> str:
         """Any member name that has none of the characters `forbidden` and is not `taken`."""

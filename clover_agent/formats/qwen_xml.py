@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from clover_agent.errors import InvalidSchema, InvalidToolCall
+from clover_agent.errors import InvalidToolCall
 from clover_agent.formats import strict_json
 from clover_agent.formats.base import named
 from clover_agent.formats.grammar_parts import GrammarParts, Parameter, Schema
@@ -76,19 +76,23 @@ class QwenXml:
 
     def _value_grammar(self, tool: Tool, parameter: Parameter, parts: GrammarParts) -> str | None:
         """A value and the tag that ends it; None where there is none. `Parameter("")` stands for undeclared ones."""
-        value: str | None = None
-        if parameter.schema is not False and re.fullmatch(r"[^>\n]*", parameter.name):
-            types = admitted_types(property_schema(tool.parameters, parameter.name, tool.parameters), tool.parameters)
-            if "string" in types:
-                others = types - {"string"}
-                value = parts.text(parameter.schema, end=_VALUE_CLOSE, forbidden_line=_CLOSING_LINE, instead_of=others)
-            else:
-                value = f"{parts.json(parameter.schema)} {parts.literal(_VALUE_CLOSE)}"
+        if not re.fullmatch(r"[^>\n]*", parameter.name):
+            if parameter.required:
+                parts.note("required", f"qwen_xml cannot write the name {parameter.name!r}")
+            return None
+        types = admitted_types(property_schema(tool.parameters, parameter.name, tool.parameters), tool.parameters)
+        value = None if parameter.schema is False else self._typed(parameter.schema, types, parts)
         if value is None and parameter.required:
-            raise InvalidSchema(
-                f"qwen_xml cannot write the required parameter {parameter.name!r} of {tool.name!r}.", param="tools"
-            )
+            parts.note("required", f"no value of {parameter.name!r} satisfies its schema")
+            return self._typed(True, types, parts)
         return value
+
+    def _typed(self, schema: Schema, types: frozenset[str], parts: GrammarParts) -> str | None:
+        """Text stands as it is, other values as JSON: by the types that `decode` goes by."""
+        if "string" not in types:
+            return f"{parts.json(schema)} {parts.literal(_VALUE_CLOSE)}"
+        others = types - {"string"}
+        return parts.text(schema, end=_VALUE_CLOSE, forbidden_line=_CLOSING_LINE, instead_of=others)
 
     def open_value(self, body: str) -> bool:
         """Any value that was begun counts as open: whether it is text or JSON is not told by the body alone."""

@@ -52,14 +52,9 @@ class _Loosener:
         self._problems: list[Problem] = []
 
     def run(self, schema: Mapping[str, Any]) -> tuple[Schema, list[Problem]]:
-        sound = self._definitions
-        self._definitions = dict.fromkeys(sound, True)
-        for name, definition in sound.items():  # each by itself, so that the blame falls on the right one
-            self._definitions[name] = definition
-            fixed = self._fix(definition, f"#/$defs/{name}")
-            self._definitions[name] = True
-            sound = {**sound, name: fixed}
-        self._definitions = sound
+        given = self._definitions
+        self._definitions = dict.fromkeys(given, True)  # each by itself, so that the blame falls on the right one
+        self._definitions = {name: self._fix(part, f"#/$defs/{name}") for name, part in given.items()}
         fixed = self._fix({k: v for k, v in schema.items() if k != "$defs"}, "#")
         return self._whole(fixed), self._problems
 

@@ -97,6 +97,9 @@ class LarkParts:
                 options.append(self._terminal(f"{_regex(_READS_AS[kind])} {self.literal(end)}"))
         return options
 
+    def note(self, place: str, reason: str) -> None:
+        self.problems.append(Problem("#", place, reason))
+
     def name(self, *, forbidden: str, taken: frozenset[str]) -> str:
         body = f"/[^{_quoted(forbidden)}]+/"
         return self._terminal(_except(body, map(_quoted, taken)))

@@ -52,7 +52,7 @@ class Source:
         return self._lost + self._lost_by_format
 
     def rule(self, format_: ToolFormat) -> str:
-        """The Lark rules of this source. Raises `InvalidSchema` for a tool that the format cannot write at all."""
+        """The Lark rules of this source."""
         definitions = self.schema.get("$defs", {}) if isinstance(self.schema, dict) else {}
         parts = LarkParts(self.name.upper(), definitions)
         body = parts.json(self.schema) if self.tool is None else format_.grammar(self.tool, self.schema, parts)

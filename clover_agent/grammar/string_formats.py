@@ -72,4 +72,4 @@ PATTERNS = {name: f"^(?:{body})$" for name, body in _BODIES.items()}
 MAX_LENGTHS = {"hostname": 253}
 
 # Formats that the checker asserts and that no expression here holds.
-UNHELD = frozenset({"color", "idn-hostname", "iri", "iri-reference", "regex", "uri-template"})
+UNHELD = frozenset({"idn-hostname", "iri", "iri-reference", "regex", "uri-template"})

@@ -166,7 +166,7 @@ def run(options: TrainOptions, console: Console) -> Path:
         try:
             for place, batch in batches(trainer):
                 used = budget.used(trainer.progress)
-                if not branch and used > 1 - options.decay:
+                if not branch and used >= 1 - options.decay:
                     trainer.save()
                     branch = True
                 if used >= 1:

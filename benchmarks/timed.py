@@ -1,4 +1,4 @@
-"""A constraint that keeps account of its own time."""
+"""A constraint that keeps account of its own time: processor time of the engine's thread, not what others took."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -26,11 +26,11 @@ class Account:
             self.spent = 0.0
 
     def charge(self, call: Callable[[], T]) -> T:
-        begun = time.perf_counter()
+        begun = time.thread_time()
         try:
             return call()
         finally:
-            self.spent += time.perf_counter() - begun
+            self.spent += time.thread_time() - begun
 
 
 class TimedConstraint:

@@ -47,7 +47,7 @@ class HermesJson:
     def open_value(self, body: str) -> bool:
         if _NAMED.match(body) is None:
             return True
-        structure = _STRING.sub("", body)
+        structure = _STRING.sub("", body).removesuffix('"').removesuffix("[")  # opened, and nothing in it: not begun
         open_array = structure.count("[") > structure.count("]")
         return '"' in structure or open_array or structure[-1:] in "0123456789.eE+-"
 

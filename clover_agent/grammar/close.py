@@ -16,7 +16,7 @@ from llguidance import LLMatcher
 from clover_agent.formats import ToolFormat
 from clover_agent.grammar.vocabulary import Vocabulary
 
-MAX_NODES = 400
+MAX_NODES = 300
 TOKEN_COST = 0.2
 
 # Texts that lead to an end, the most welcome first; each is one step of the search.

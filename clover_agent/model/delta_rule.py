@@ -31,8 +31,9 @@ class ScanInputs:
     log_decay: Tensor
     beta: Tensor
 
-    def reversed(self) -> "ScanInputs":
-        return ScanInputs(*(x.flip(1) for x in (self.q, self.k, self.v, self.log_decay, self.beta)))
+    def both_ways(self) -> "ScanInputs":
+        """A batch twice as large: these sequences, then the same ones reversed."""
+        return ScanInputs(*(torch.cat((x, x.flip(1))) for x in (self.q, self.k, self.v, self.log_decay, self.beta)))
 
     def padded(self, pad: int) -> "ScanInputs":
         """With `pad` positions appended that leave a state as it is."""
@@ -107,3 +108,12 @@ def delta_scan(inputs: ScanInputs, state: Tensor | None = None, *, chunk: int = 
     read = (q * decayed).flatten(1, 2) @ boundaries[:-1] + query_products.flatten(1, 2) @ values
     out = read.view(count, batch, heads, chunk, value_dim).permute(1, 0, 3, 2, 4).reshape(batch, -1, heads, value_dim)
     return out[:, :length], boundaries.view(count + 1, batch, heads, key_dim, value_dim)
+
+
+def scan_both_ways(inputs: ScanInputs, state: Tensor | None, *, chunk: int = CHUNK) -> tuple[Tensor, Tensor]:
+    """The scan from `state` on plus a reverse scan of the same positions from an empty state: outputs summed, states of
+    the forward scan only; shapes as for `delta_scan`. Both run as one batch."""
+    batch = inputs.v.shape[0]
+    starts = None if state is None else torch.cat((state, torch.zeros_like(state)))
+    out, states = delta_scan(inputs.both_ways(), starts, chunk=chunk)
+    return out[:batch] + out[batch:].flip(1), states[:, :batch]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .config import ModelConfig
-from .delta_rule import CHUNK, ScanInputs, delta_scan
+from .delta_rule import CHUNK, ScanInputs, delta_scan, scan_both_ways
 from .layers import GatedRMSNorm, at_least_float32
 
 
@@ -75,9 +75,10 @@ class GatedDeltaNet(nn.Module):
             log_decay=rows.log_decay,
             beta=rows.beta.to(mixed.dtype),
         )
-        out, states = delta_scan(inputs, state, chunk=chunk)
         if both_ways:
-            out = out + delta_scan(inputs.reversed(), chunk=chunk)[0].flip(1)
+            out, states = scan_both_ways(inputs, state, chunk=chunk)
+        else:
+            out, states = delta_scan(inputs, state, chunk=chunk)
         return out.reshape(batch, length, -1).to(rows.qkv.dtype), states
 
     def finish(self, mixed: Tensor, gate: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from clover_agent.model.delta_rule import ScanInputs, delta_scan
+from clover_agent.model.delta_rule import ScanInputs, delta_scan, scan_both_ways
 
 
 def draw(length: int, *, seed: int, batch: int = 2, dtype: torch.dtype = torch.float64) -> tuple[ScanInputs, Tensor]:
@@ -83,8 +83,12 @@ def test_gradients_are_those_of_the_recurrence() -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
 
 
-def test_reversed_twice_is_the_same() -> None:
-    inputs, _ = draw(5, seed=3)
-    twice = inputs.reversed().reversed()
-    for name in ScanInputs.__slots__:
-        assert torch.equal(getattr(twice, name), getattr(inputs, name))
+def test_both_ways_adds_the_recurrence_of_the_reversed_sequence() -> None:
+    inputs, state = draw(9, seed=3)
+    backwards = ScanInputs(*(getattr(inputs, name).flip(1) for name in ScanInputs.__slots__))
+    out, states = scan_both_ways(inputs, state, chunk=4)
+    ahead, passed = token_by_token(inputs, state)
+    behind, _ = token_by_token(backwards, torch.zeros_like(state))
+    torch.testing.assert_close(out, ahead + behind.flip(1))
+    torch.testing.assert_close(states, torch.stack([passed[i] for i in (0, 4, 8, 9)]))
+    torch.testing.assert_close(scan_both_ways(inputs, None)[0], scan_both_ways(inputs, torch.zeros_like(state))[0])

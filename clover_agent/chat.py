@@ -30,7 +30,7 @@ class ServedModel:
     tokenizer: Tokenizer
     template: ChatTemplate
     format: ToolFormat
-    grammar: GrammarCompiler
+    grammar: GrammarCompiler | None  # None: calls and response_format are only checked once they are whole
     sampling: SamplingParams
     max_context: int
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -150,6 +150,8 @@ class ChatService:
 
     def _constrain(self, job: _Job) -> Compiled | None:
         conversation = job.conversation
+        if self.model.grammar is None:
+            return None
         return self.model.grammar.constrain(
             tools=conversation.tools,
             tool_choice=conversation.tool_choice,

@@ -59,7 +59,9 @@ def load_service(settings: Settings) -> ChatService:
         tokenizer=tokenizer,
         template=template,
         format=format_,
-        grammar=GrammarCompiler(tokenizer, model.spec.vocab_size, model.spec.end_token_ids, format_),
+        grammar=GrammarCompiler(tokenizer, model.spec.vocab_size, model.spec.end_token_ids, format_)
+        if wanted.grammar
+        else None,
         sampling=_sampling(wanted, _read_json(checkpoint / "generation_config.json", optional=True)),
         max_context=min(model.spec.max_context, wanted.max_model_len or model.spec.max_context),
         template_kwargs=wanted.default_chat_template_kwargs,

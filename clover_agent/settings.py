@@ -54,6 +54,10 @@ class ModelSettings(_Group):
     default_chat_template_kwargs: Json = Field(
         default={}, description="Template variables for every request, as JSON; a request's own win."
     )
+    grammar: bool = Field(
+        default=True,
+        description="Hold calls and response_format by a grammar; without it they are only checked at the end.",
+    )
     block_size: int | None = Field(
         default=None, ge=1, le=1024, description="Positions denoised together. Default: the checkpoint's."
     )

@@ -21,9 +21,14 @@ TOKEN_COST = 0.2
 
 # Texts that lead to an end, the most welcome first; each is one step of the search.
 _IN_TEXT = ('"}', '"', '"]')
-_BETWEEN = ("}", "]", "}}", '"', "{}", "[]", "null", "0", "true", ', "', ", ", ": ")
+_BETWEEN = ("}", "]", "}}", '"', "{}", "[]", "null", "true", ', "', ", ", ": ")
+_DIGITS = "0123456789"
 _PROBE = "~"  # legal in hardly any place but a string: tells which of the two is at hand
-# Where none of them is legal: characters of each kind, as patterns and formats want them.
+# Where a string cannot end at once: values of the usual formats, then characters of each kind.
+_USUAL = (
+    *("a@a.aa", "2000-01-01", "2000-01-01T00:00:00Z", "00:00:00Z", "http://a.aa", "127.0.0.1", "::1", "P1D"),
+    "00000000-0000-0000-0000-000000000000",
+)
 _KINDS = (
     "0123456789",
     "aebcdfghijklmnopqrstuvwxyz",
@@ -56,6 +61,8 @@ class CloseSearch:
         self._in_text = self._encoded((*format_.closing_texts, *_IN_TEXT))
         self._between = [(self._end,), *self._encoded((*format_.closing_texts, *_BETWEEN))]
         self._probe = vocabulary.encode_text(_PROBE)
+        self._usual = self._encoded(_USUAL)
+        self._digits = self._encoded(_DIGITS)
         self._kinds = [[ids[0] for c in kind if len(ids := vocabulary.encode_text(c)) == 1] for kind in _KINDS]
 
     def __call__(self, matcher: LLMatcher, held_ids: Sequence[int], budget: int) -> list[int] | None:
@@ -100,10 +107,10 @@ class CloseSearch:
     def _legal(self, matcher: LLMatcher) -> list[tuple[int, ...]]:
         """The steps to try, the most welcome first."""
         in_text = matcher.validate_tokens(self._probe) == len(self._probe)
-        steps = self._in_text if in_text else self._between
-        legal = [step for step in steps if matcher.validate_tokens(list(step)) == len(step)]
-        if legal:
-            return legal
+        for steps in (self._in_text, self._usual) if in_text else (self._between, self._usual, self._digits):
+            if legal := [step for step in steps if matcher.validate_tokens(list(step)) == len(step)]:
+                return legal
+        legal = []
         for kind in self._kinds:
             legal += islice(((id_,) for id_ in kind if matcher.validate_tokens([id_]) == 1), _OF_A_KIND)
         return legal or [(id_,) for id_ in self._any_legal(matcher)]

@@ -26,6 +26,7 @@ logger = logging.getLogger("clover_agent.access")
 GOOD_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 PORT = re.compile(r":\d*$")
 OPEN_PATHS = frozenset({"/v1/health"})
+PROBED = frozenset({"/health", "/v1/health", "/metrics"})  # asked every few seconds: logged at debug
 
 
 class Guard:
@@ -64,7 +65,8 @@ class Guard:
         finally:
             seconds = round(time.monotonic() - began, 3)
             fields = {"method": scope["method"], "path": scope["path"][:200], "status": status, "seconds": seconds}
-            logger.info("request", extra={"fields": fields})
+            level = logging.DEBUG if scope["path"] in PROBED and status == 200 else logging.INFO
+            logger.log(level, "request", extra={"fields": fields})
             request_id.reset(token)
 
     def _check(self, scope: Scope, headers: Headers) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections import OrderedDict
 from collections.abc import Mapping
+from threading import Lock
 from typing import Any
 
 from jsonschema import Draft202012Validator, FormatChecker
@@ -19,20 +20,23 @@ class SchemaChecker:
     """Checks schemas against their metaschema. Agents send the same tools every turn: good ones are remembered."""
 
     def __init__(self) -> None:
-        self._good: OrderedDict[str, None] = OrderedDict()
+        self._good: OrderedDict[str, None] = OrderedDict()  # requests are checked on several threads
+        self._lock = Lock()
 
     def check(self, schema: Mapping[str, Any], path: str) -> None:
         """Raises `InvalidSchema` naming `path` and the place inside the schema."""
         text = json.dumps(schema, sort_keys=True)
-        if text in self._good:
-            self._good.move_to_end(text)
-            return
+        with self._lock:
+            if text in self._good:
+                self._good.move_to_end(text)
+                return
         if len(text) > MAX_SCHEMA_CHARS:
             raise InvalidSchema(f"{path}: the schema is longer than {MAX_SCHEMA_CHARS} characters.", param=path)
         self._check_metaschema(schema, path)
-        self._good[text] = None
-        if len(self._good) > REMEMBERED:
-            self._good.popitem(last=False)
+        with self._lock:
+            self._good[text] = None
+            if len(self._good) > REMEMBERED:
+                self._good.popitem(last=False)
 
     def check_parameters(self, schema: Mapping[str, Any], path: str) -> None:
         """The same for a tool's parameters, which must describe an object."""

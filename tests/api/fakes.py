@@ -10,7 +10,7 @@ import httpx
 import uvicorn
 from fastapi.testclient import TestClient
 
-from clover_agent.api import Gateway, create_app
+from clover_agent.api import Gateway, Service, create_app
 from clover_agent.errors import Unavailable
 from clover_agent.settings import ModelSettings, ServerSettings, Settings
 from clover_agent.types import (
@@ -167,10 +167,12 @@ class _Announcing(uvicorn.Server):
 
 
 @asynccontextmanager
-async def live(service: ScriptedService, **server: Any) -> AsyncIterator[str]:
+async def live(service: Service, chosen: Settings | None = None, **server: Any) -> AsyncIterator[str]:
     """A real server on a free port; yields its URL. It runs on the test's own event loop."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(create_app(service, settings(**server)), log_config=None, timeout_graceful_shutdown=5)
+    config = uvicorn.Config(
+        create_app(service, chosen or settings(**server)), log_config=None, timeout_graceful_shutdown=5
+    )
     running = _Announcing(config)
     task = asyncio.create_task(running.serve(sockets=[listener]))
     try:

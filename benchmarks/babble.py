@@ -7,9 +7,9 @@ gibberish     random logits
 adversarial   the same, under a layer of far more likely tokens that are illegal nearly everywhere: end tokens, control
               tokens, brackets that do not fit. In half of the rows the layer is wider than the engine looks.
 
-Random logits are drawn for some tokens of the whole vocabulary, some that are punctuation or digits, and, now and
-then, far higher for the next token of one of the `closers`, the texts that end a value in the format at hand: noise
-over the whole vocabulary would hardly ever end a string, and a server must not end it for the model.
+Random logits are drawn for some tokens of the whole vocabulary, some that are punctuation or digits, and, in half of
+the rows, far higher for the next token of one of the `closers`, the texts that end a value in the format at hand:
+noise over the whole vocabulary would hardly ever end a string, and a server must not end it for the model.
 """
 
 import random
@@ -27,7 +27,7 @@ REST = -12.0
 CONFIDENT = 12.0
 CLOSING = 9.0
 ILLEGAL = 20.0
-CLOSE_ONE_IN = 5
+CLOSE_ONE_IN = 2
 WIDTH = 40
 
 

@@ -32,9 +32,14 @@ _TEXT = ResponseFormat()
 AFTER_THOUGHT = "\n\n"
 BETWEEN_CALLS = "\n"
 
-# About 50 ms for the lexer of a grammar, 200 ms for its work between two masks, 50 MB for what it remembers.
+# About 50 ms for the lexer of a grammar, 200 ms for its work between two masks, 50 MB for what it remembers. Masks are
+# rarely computed here, so nothing is precomputed for them: that would more than double the time to compile.
 LIMITS = LLParserLimits(
-    initial_lexer_fuel=1_000_000, step_lexer_fuel=2_000_000, max_lexer_states=50_000, verbose_errors=False
+    initial_lexer_fuel=1_000_000,
+    step_lexer_fuel=2_000_000,
+    max_lexer_states=50_000,
+    precompute_large_lexemes=False,
+    verbose_errors=False,
 )
 
 
@@ -174,7 +179,7 @@ class GrammarCompiler:
     def _settle(self, source: Source) -> None:
         """Loosen a schema until its rule compiles by itself."""
         source.loosen(self._refusal)
-        if self._matcher(f"start: {source.name}\n{source.rule(self._format)}").is_error():
+        if self._matcher(f"start: {source.name}\n{self._rules([source])}").is_error():
             source.give_up()
 
     def _refusal(self, schema: Schema) -> str | None:
@@ -190,8 +195,12 @@ class GrammarCompiler:
             bodies = " | ".join(source.name for source in sources if source.tool is not None)
             head = f"call: {begin} ({bodies}) {end}\n"
             starts.append(f"call ({json.dumps(BETWEEN_CALLS)} call)*" if spec.parallel else "call")
-        rules = "".join(source.rule(self._format) for source in sources)
-        return f"start: {' | '.join(starts) or '()'}\n{head}{rules}"
+        return f"start: {' | '.join(starts) or '()'}\n{head}{self._rules(sources)}"
+
+    def _rules(self, sources: Sequence[Source]) -> str:
+        terminals: dict[str, str] = {}
+        rules = [source.rule(self._format, terminals) for source in sources]
+        return "".join([*rules, *(f"{name}: {body}\n" for body, name in terminals.items())])
 
     def _matcher(self, lark: str) -> LLMatcher:
         matcher = LLMatcher(self._tokenizer, LLMatcher.grammar_from_lark(lark), log_level=0, limits=LIMITS)

@@ -38,17 +38,14 @@ def json_schema(schema: Schema) -> str:
 class LarkParts:
     """Implements `formats.grammar_parts.GrammarParts` for the schemas of one tool.
 
-    Collects the terminals that its expressions name (`terminals`) and what could not be held (`problems`).
+    terminals   what the expressions name, body -> name; shared by the tools of a grammar, for they have much in common
+    problems    what could not be held
     """
 
-    def __init__(self, prefix: str, definitions: Mapping[str, Schema]) -> None:
-        self._prefix = prefix
+    def __init__(self, definitions: Mapping[str, Schema], terminals: dict[str, str]) -> None:
         self._definitions = definitions
-        self.terminals: dict[str, str] = {}
+        self._terminals = terminals
         self.problems: list[Problem] = []
-
-    def rules(self) -> str:
-        return "".join(f"{name}: {body}\n" for name, body in self.terminals.items())
 
     def literal(self, text: str) -> str:
         return json.dumps(text, ensure_ascii=False)
@@ -123,12 +120,7 @@ class LarkParts:
         return _except(" & ".join(map(_regex, must)), must_not)
 
     def _terminal(self, body: str) -> str:
-        for name, known in self.terminals.items():
-            if known == body:
-                return name
-        name = f"{self._prefix}_{len(self.terminals)}"
-        self.terminals[name] = body
-        return name
+        return self._terminals.setdefault(body, f"TEXT_{len(self._terminals)}")
 
 
 def _writable(texts: Iterable[str], forbidden_line: str, instead_of: frozenset[str]) -> list[str]:

@@ -51,13 +51,13 @@ class Source:
     def problems(self) -> list[Problem]:
         return self._lost + self._lost_by_format
 
-    def rule(self, format_: ToolFormat) -> str:
-        """The Lark rules of this source."""
+    def rule(self, format_: ToolFormat, terminals: dict[str, str]) -> str:
+        """The Lark rule of this source; the terminals that it names are added to `terminals`, body -> name."""
         definitions = self.schema.get("$defs", {}) if isinstance(self.schema, dict) else {}
-        parts = LarkParts(self.name.upper(), definitions)
+        parts = LarkParts(definitions, terminals)
         body = parts.json(self.schema) if self.tool is None else format_.grammar(self.tool, self.schema, parts)
         self._lost_by_format = parts.problems
-        return f"{self.name}: {body}\n{parts.rules()}"
+        return f"{self.name}: {body}\n"
 
     def loosen(self, refusal: Refusal) -> None:
         self.schema, lost = loosen(self.schema, refusal)

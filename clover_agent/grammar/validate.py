@@ -2,21 +2,22 @@
 
 Independent of the grammar: jsonschema on the clean schema, with no way to fetch anything (no reference in a clean
 schema leaves it, and the registry is empty), with formats asserted, and with `pattern` run by RE2 in linear time. A
-pattern that RE2 cannot run (look-around, back-references) is not checked. NaN, Infinity, numbers that overflow and
-keys that come twice are refused.
+pattern that RE2 cannot run (look-around, back-references) is not checked. NaN, Infinity and numbers that overflow are
+refused. Of a key that comes twice the last value counts, as for every usual reader.
 """
 
+import json
+import math
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 from jsonschema.validators import extend
 from referencing import Registry
 
 from clover_agent.errors import InvalidOutput, InvalidToolCall
-from clover_agent.formats import strict_json
 from clover_agent.grammar.dialect import Schema, clean
 from clover_agent.grammar.patterns import UnsupportedPatternError, compiled
 from clover_agent.grammar.spec import arguments_schema
@@ -28,7 +29,7 @@ _CACHED = 256
 def check_call(tool: Tool, arguments: str) -> None:
     """Check the arguments of a call, JSON text. Raises `InvalidToolCall` with the place of the first violation."""
     try:
-        value = strict_json.loads(arguments)
+        value = _loads(arguments)
     except ValueError as error:
         raise InvalidToolCall(f"The model called {tool.name!r} with arguments that are not JSON: {error}.") from error
     schema, _ = arguments_schema(tool.parameters)
@@ -41,12 +42,31 @@ def check_output(response_format: ResponseFormat, text: str) -> None:
     if response_format.kind == "text":
         return
     try:
-        value = strict_json.loads(text)
+        value = _loads(text)
     except ValueError as error:
         raise InvalidOutput(f"The model's answer is not JSON: {error}.") from error
     raw = {"type": "object"} if response_format.kind == "json_object" else response_format.schema
     if violation := _violation(clean({} if raw is None else raw).schema, value):
         raise InvalidOutput(f"The model's answer breaks the schema of response_format: {violation}.")
+
+
+def _loads(text: str) -> Any:
+    """The value of a JSON text. Raises `ValueError`."""
+    try:
+        return json.loads(text, parse_float=_finite, parse_constant=_no_constant)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _finite(literal: str) -> float:
+    number = float(literal)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {literal} is out of range")
+    return number
+
+
+def _no_constant(literal: str) -> NoReturn:
+    raise ValueError(f"{literal} is not JSON")
 
 
 def _violation(schema: Schema, value: Any) -> str | None:

@@ -56,10 +56,16 @@ def test_numbers_that_are_none(number: str) -> None:
         check_output(ResponseFormat("json_object"), f'{{"a": {number}}}')
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "1", '{"a": 1', '{"a": 1} x', '{"a": 1, "a": 2}', "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "{", "[1]", "1", '{"a": 1', '{"a": 1} x', "[" * 100_000])
 def test_arguments_that_are_no_object(text: str) -> None:
     with pytest.raises(InvalidToolCall):
         check_call(Tool("f", parameters={}), text)
+
+
+def test_of_a_key_that_comes_twice_the_last_counts() -> None:
+    check_call(tool(a={"type": "integer"}), '{"a": "x", "a": 1}')
+    with pytest.raises(InvalidToolCall):
+        check_call(tool(a={"type": "integer"}), '{"a": 1, "a": "x"}')
 
 
 def test_decimal_multiples() -> None:

@@ -57,8 +57,8 @@ class GatedAttention(nn.Module):
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
     """softmax(q k^T / sqrt(head_dim)) v with grouped heads.
 
-    q: [batch, heads, n, head_dim]; k, v: [batch, kv_heads, length, head_dim]; mask: bool [(batch, 1,) n, length], true
-    where visible; `causal` wants n == length and no mask. Returns [batch, heads, n, head_dim].
+    q: [batch, heads, n, head_dim]; k, v: [batch, kv_heads, length, head_dim]; mask: [(batch, 1,) n, length], bool and
+    true where visible, or float and added; `causal` wants n == length and no mask. Returns [batch, heads, n, head_dim].
 
     The queries that share a key head are laid one after another, so keys and values are never repeated in memory.
     """

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 CHUNK = 512
 
@@ -30,8 +31,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
             losses[rows] = (total.log() - wanted)[:, 0]
             right[rows] = (best == target)[:, 0]
             logits.mul_(weight / total).scatter_add_(1, target, -weight)
-            grad_hidden[rows] = logits @ head
-            grad_head += logits.T @ hidden[rows]
+            # As linear layers, so that `narrow.NarrowLinear` covers them; the logits themselves keep their digits.
+            grad_hidden[rows] = functional.linear(logits, head.T)
+            grad_head += functional.linear(logits.T, hidden[rows].T)
         ctx.save_for_backward(grad_hidden, grad_head)
         ctx.mark_non_differentiable(losses, right)
         return (losses * weights).sum(), losses, right

@@ -27,7 +27,7 @@ KINDS = ("diffusion", "response", "prompt")
 class TrainingPass:
     """Implements `transformer.Pass` for the rows of a `Batch`, flat [batch * length]."""
 
-    def __init__(self, config: ModelConfig, layout: Layout, start: Tensor) -> None:
+    def __init__(self, config: ModelConfig, layout: Layout, start: Tensor, dtype: torch.dtype) -> None:
         self.layout = layout
         self.both_ways = config.gdn_in_block == "bidirectional"
         self.tail = config.linear_conv_kernel_dim - 1
@@ -41,7 +41,9 @@ class TrainingPass:
         seen = (clean < horizon[:, None]) & (clean >= start[:, None, None])
         seen |= clean == torch.arange(layout.length, device=start.device)[:, None]
         own = torch.cat((torch.full_like(clean, -1), noisy // size))[:, None] == noisy // size
-        self.mask = torch.cat((seen, own.expand(layout.batch, -1, -1)), dim=-1)[:, None]
+        visible = torch.cat((seen, own.expand(layout.batch, -1, -1)), dim=-1)[:, None]
+        # Added, not boolean: made once here instead of once a layer.
+        self.mask = torch.zeros_like(visible, dtype=dtype).masked_fill_(~visible, -torch.inf)
 
     def attend(self, layer: int, rows: AttentionRows) -> Tensor:
         shape = (self.layout.batch, self.layout.length)
@@ -95,7 +97,7 @@ def training_hidden(model: HybridTransformer, batch: Batch, table: Tensor) -> Te
     bias it stays zero: it writes nothing into a state and brings nothing to a convolution."""
     real = torch.arange(batch.layout.length, device=batch.ids.device) >= batch.start[:, None]
     x = functional.embedding(batch.ids, table) * real[..., None]
-    hidden: Tensor = model(x.flatten(0, 1), TrainingPass(model.config, batch.layout, batch.start))
+    hidden: Tensor = model(x.flatten(0, 1), TrainingPass(model.config, batch.layout, batch.start, x.dtype))
     return hidden
 
 

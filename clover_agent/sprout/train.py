@@ -27,6 +27,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -41,6 +42,7 @@ from clover_agent.model.weights import save_native
 from .architecture import read_config
 from .batches import Batch, BatchMaker, Place
 from .checkpoint import Progress, load_checkpoint, save_checkpoint
+from .narrow import NarrowLinear, has_bfloat16
 from .objective import KINDS, check_trainable, training_losses
 from .optim import make_optimizers, rate_factor, set_rate
 from .report import Report, write_log
@@ -137,10 +139,16 @@ class Trainer:
                 shutil.copyfile(self.options.data / name, path / name)
         return path
 
+    def narrowing(self) -> AbstractContextManager[object]:
+        """Bfloat16 products where the hardware has them."""
+        if self.device.type == "cuda":
+            return torch.autocast("cuda", torch.bfloat16)
+        return NarrowLinear() if has_bfloat16() else nullcontext()
+
     def step(self, batch: Batch, factor: float) -> dict[str, float]:
         """One update; the losses by kind, the share of masked tokens ranked first, the gradient's norm."""
         set_rate(self.optimizers, factor)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+        with self.narrowing():
             losses = training_losses(self.model, batch.to(self.device), self.twins(self.model.embed_tokens.weight))
         losses.total.backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, 1.0, error_if_nonfinite=True)

@@ -21,7 +21,7 @@ from clover_agent.grammar.dialect import Problem, Schema
 from clover_agent.grammar.parts import json_schema
 from clover_agent.grammar.source import Source
 from clover_agent.grammar.spec import GrammarSpec, callable_tools
-from clover_agent.grammar.vocabulary import Vocabulary, engine_tokenizer, packed, text_tokens
+from clover_agent.grammar.vocabulary import Vocabulary, engine_tokenizer, kinds, text_mask
 from clover_agent.types import Constraint, ResponseFormat, Tool, ToolChoice
 
 Exactness = Literal["exact", "loosened"]
@@ -85,8 +85,8 @@ class GrammarCompiler:
         self._vocabulary = vocabulary
         self._call_begin = self._marker(format_.call_begin)
         self._marker(format_.call_end)
-        text = text_tokens(vocabulary)
-        self._frame = Frame(vocabulary, text, packed(text, vocab_size), frozenset(end_token_ids))
+        known = kinds(vocabulary)
+        self._frame = Frame(vocabulary, known, text_mask(known, vocab_size), frozenset(end_token_ids))
         self._tokenizer = engine_tokenizer(vocabulary, end_token_ids)
         self._closer = CloseSearch(vocabulary, format_)
         self._cache: OrderedDict[str, _Program] = OrderedDict()

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from llguidance import LLMatcher
 
 from clover_agent.errors import GrammarError
-from clover_agent.grammar.vocabulary import Vocabulary
+from clover_agent.grammar.vocabulary import TEXT, UNUSED, Vocabulary
 
 MASK_EVERY = 512  # tokens; see `Lexer`
 
@@ -54,15 +54,18 @@ Phase = Free | Fixed | Held
 class Frame:
     """What all constraints of one vocabulary share.
 
-    text       1 for every token that stands for text, 0 for control tokens and unused ids; [vocabulary size]
-    ordinary   the same as packed bits, [ceil(vocab_size / 32)]
+    kinds      what each id is, see `vocabulary.kinds`; length: the vocabulary's size
+    ordinary   the tokens that stand for text, as packed bits, [ceil(vocab_size / 32)]
     end_ids    legal exactly where the answer may end; never consumed
     """
 
     vocabulary: Vocabulary
-    text: bytes
+    kinds: bytes
     ordinary: npt.NDArray[np.uint32]
     end_ids: frozenset[int]
+
+    def kind(self, id_: int) -> int:
+        return self.kinds[id_] if 0 <= id_ < len(self.kinds) else UNUSED
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +201,7 @@ class GrammarConstraint:
         """One token: the new place and how many tokens it used (0: the next phase is to take it); None if illegal."""
         phase = self._phases[place.phase]
         if isinstance(phase, Free) and self._free_at(place):
-            if 0 <= id_ < len(self.frame.text) and self.frame.text[id_]:
+            if self.frame.kind(id_) == TEXT:
                 return self._counted(phase, place, id_), 1
             return (_Place(place.phase + 1), 0) if id_ == self._exit(place.phase) else None
         ids, _ = self._fixed_from(place, only=True)
@@ -235,9 +238,8 @@ class GrammarConstraint:
     # ---- inside the grammar
 
     def _held_prefix(self, ids: Sequence[int]) -> int:
-        known = len(self.frame.text)
         for n, id_ in enumerate(ids):
-            if id_ in self.frame.end_ids or not 0 <= id_ < known:
+            if id_ in self.frame.end_ids or self.frame.kind(id_) == UNUSED:
                 ids = ids[:n]
                 break
         legal = int(self._matcher.validate_tokens(list(ids))) if ids else 0

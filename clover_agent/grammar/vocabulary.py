@@ -36,16 +36,22 @@ def engine_tokenizer(vocabulary: Vocabulary, end_ids: Sequence[int]) -> LLTokeni
     )
 
 
-def text_tokens(vocabulary: Vocabulary) -> bytes:
-    """1 for every id that stands for text, 0 for control tokens and unused ids; length `vocab_size`."""
+UNUSED, TEXT, CONTROL = range(3)
+
+
+def kinds(vocabulary: Vocabulary) -> bytes:
+    """UNUSED, TEXT or CONTROL for every id; length `vocab_size`."""
     control = set(vocabulary.control.values())
-    return bytes(id_ not in control and vocabulary.token_bytes(id_) != b"" for id_ in range(vocabulary.vocab_size))
+    return bytes(
+        CONTROL if id_ in control else TEXT if vocabulary.token_bytes(id_) else UNUSED
+        for id_ in range(vocabulary.vocab_size)
+    )
 
 
-def packed(flags: bytes, vocab_size: int) -> npt.NDArray[np.uint32]:
-    """Flags as packed bits, little-endian, padded to a head of `vocab_size`: shape [ceil(vocab_size / 32)]."""
-    bits = np.zeros(-(-max(vocab_size, len(flags)) // 32) * 32, dtype=np.uint8)
-    bits[: len(flags)] = np.frombuffer(flags, dtype=np.uint8)
+def text_mask(kinds_: bytes, vocab_size: int) -> npt.NDArray[np.uint32]:
+    """The text tokens as packed bits, little-endian, for a head of `vocab_size`: shape [ceil(vocab_size / 32)]."""
+    bits = np.zeros(-(-max(vocab_size, len(kinds_)) // 32) * 32, dtype=np.bool_)
+    bits[: len(kinds_)] = np.frombuffer(kinds_, dtype=np.uint8) == TEXT
     return np.packbits(bits, bitorder="little").view(np.uint32)
 
 

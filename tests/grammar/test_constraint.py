@@ -100,16 +100,16 @@ class TestBudget:
 class TestFree:
     def test_every_ordinary_token_is_legal_broken_utf8_included(self) -> None:
         held = constraint(tools=TOOLS)
-        ordinary = {i for i, flag in enumerate(held.frame.text) if flag}
+        ordinary = {i for i, flag in enumerate(held.frame.kinds) if flag == 1}
         assert ordinary <= set(legal(held))
         assert all(held.valid_prefix([i]) == 1 for i in ordinary)
 
     def test_ids_outside_the_vocabulary_are_illegal(self) -> None:
         held = constraint(tools=TOOLS)
-        for id_ in (-1, len(held.frame.text), 10**9, CONTROL["<|mask|>"], CONTROL["<|im_start|>"], CONTROL["<think>"]):
+        for id_ in (-1, len(held.frame.kinds), 10**9, CONTROL["<|mask|>"], CONTROL["<|im_start|>"], CONTROL["<think>"]):
             assert held.valid_prefix([id_]) == 0
         held.consume(encode("<tool_call>"))
-        for id_ in (-1, len(held.frame.text), 10**9, CONTROL["<|mask|>"]):
+        for id_ in (-1, len(held.frame.kinds), 10**9, CONTROL["<|mask|>"]):
             assert held.valid_prefix([id_]) == 0
 
     def test_end_tokens_are_in_the_mask_and_never_consumed(self) -> None:

@@ -92,7 +92,7 @@ def test_mask_and_prefix_agree_and_forced_is_legal(format_name: str, seed: int, 
     assert (ends <= allowed) == held.accepting()
     forced = held.forced()
     assert held.valid_prefix(forced) == len(forced)
-    for id_ in rng.sample(range(len(held.frame.text)), 60):
+    for id_ in rng.sample(range(len(held.frame.kinds)), 60):
         valid = held.valid_prefix([id_]) == 1
         if forced:  # the mask then insists on the canonical token, other spellings of the same bytes stay valid
             assert valid or id_ not in allowed - ends

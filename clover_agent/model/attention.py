@@ -60,13 +60,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, causa
     q: [batch, heads, n, head_dim]; k, v: [batch, kv_heads, length, head_dim]; mask: [(batch, 1,) n, length], bool and
     true where visible, or float and added; `causal` wants n == length and no mask. Returns [batch, heads, n, head_dim].
 
-    The queries that share a key head are laid one after another, so keys and values are never repeated in memory.
+    Without a mask the queries that share a key head are laid one after another: one product reads each key once.
     """
     batch, heads, n, size = q.shape
     groups = heads // k.shape[1]
-    if causal:
-        return functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=groups > 1)
-    if mask is not None and groups > 1:
-        mask = torch.cat([mask] * groups, dim=-2)
-    out = functional.scaled_dot_product_attention(q.reshape(batch, k.shape[1], groups * n, size), k, v, attn_mask=mask)
+    if causal or mask is not None:
+        grouped = groups > 1
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=grouped)
+    out = functional.scaled_dot_product_attention(q.reshape(batch, k.shape[1], groups * n, size), k, v)
     return out.view(batch, heads, n, size)

@@ -2,7 +2,7 @@
 
 Rows of what advances states come first, then the rows of blocks, each in groups of equal length: a group is a
 contiguous run of rows, so the gated delta rule runs over it as one batch without moving anything. Attention goes work
-by work over the work's own buffer: no padding, no mask but in a causal commit, no copies of cached keys.
+by work over the work's own buffer: no padding, no copies of cached keys, a mask only where a commit needs one.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,8 @@ from .config import ModelConfig
 from .delta_rule import CHUNK
 from .gated_delta import DeltaRows, GatedDeltaNet
 from .state import NativeState, Recurrent
+
+SLICE = 256  # rows that one mask covers: a prefill far into a long context must not need a mask of its square
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,18 @@ class Group:
         return slice(self.row, self.row + len(self.spans) * self.length)
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """Rows start to stop of a span see its first `keys` rows and everything before the span, less what `mask` hides
+    (bool [stop - start, base + keys], true where visible)."""
+
+    start: int
+    stop: int
+    keys: int
+    mask: Tensor | None
+    causal: bool = False
+
+
 class RaggedPass:
     """Implements `transformer.Pass`. Writes keys into the states' buffers; collects what else a commit changes."""
 
@@ -55,49 +69,52 @@ class RaggedPass:
         self.ids = torch.tensor([token for span in spans for token in span.ids], dtype=torch.int64, device=device)
         places = [place for span in spans for place in range(span.base, span.base + len(span.ids))]
         self.positions = torch.tensor(places, dtype=torch.int64, device=device)
-        self.masks = {span.work: self._mask(span, device) for group in self.advances for span in group.spans}
+        self.views = {span.work: self._views(span, device) for span in advances}
         kinds = [kind == "full_attention" for kind in config.layer_types]
         self.place_of_layer = [kinds[:i].count(kind) for i, kind in enumerate(kinds)]
         # Per work, the recurrent parts that its advance leads to, layer by layer.
         self.recurrent: dict[int, list[Recurrent]] = {span.work: [] for span in advances}
 
-    def _mask(self, span: Span, device: torch.device) -> Tensor | None:
-        """Bool [n, base + n] for a span that advances, None where no mask is needed."""
+    def _views(self, span: Span, device: torch.device) -> list[View]:
+        """What the rows of a span that advances may see, a slice of at most `SLICE` rows at a time."""
         count = len(span.ids)
-        own = torch.arange(count, device=device)
+        if self.config.commit_attention == "causal" and span.base == 0:
+            return [View(0, count, count, None, causal=count > 1)]
+        horizon = torch.arange(count, device=device)
         if self.config.commit_attention == "block":
-            first = span.base if self.config.block_alignment == "absolute" else 0
-            own = (own + first % self.config.block_size) // self.config.block_size
-            if int(own[-1]) == 0:
-                return None
-        elif count == 1 or span.base == 0:
-            return None
-        past = own.new_full((span.base,), -1)
-        return torch.cat((past, own)) <= own[:, None]
+            size = self.config.block_size
+            first = span.base % size if self.config.block_alignment == "absolute" else 0
+            horizon = ((horizon + first) // size * size + size - 1 - first).clamp(max=count - 1)
+        views = []
+        for start in range(0, count, SLICE):
+            stop = min(start + SLICE, count)
+            furthest, nearest = int(horizon[stop - 1]) + 1, int(horizon[start]) + 1
+            keys = torch.arange(-span.base, furthest, device=device)
+            mask = keys <= horizon[start:stop, None] if nearest < furthest else None
+            views.append(View(start, stop, furthest, mask))
+        return views
 
     def attend(self, layer: int, rows: AttentionRows) -> Tensor:
         out = torch.empty_like(rows.q)
-        causal = self.config.commit_attention == "causal"
         for group in self.advances:
             for span in group.spans:
-                mask = self.masks[span.work]
-                self._attend(layer, rows, out, span, mask, causal=causal and mask is None and len(span.ids) > 1)
+                self._attend(layer, rows, out, span, self.views[span.work])
         for group in self.blocks:
+            whole = [View(0, group.length, group.length, None)]
             for span in group.spans:
-                self._attend(layer, rows, out, span, None, causal=False)
+                self._attend(layer, rows, out, span, whole)
         return out.flatten(1)
 
-    def _attend(
-        self, layer: int, rows: AttentionRows, out: Tensor, span: Span, mask: Tensor | None, *, causal: bool
-    ) -> None:
-        own = slice(span.row, span.row + len(span.ids))
-        end = span.base + len(span.ids)
+    def _attend(self, layer: int, rows: AttentionRows, out: Tensor, span: Span, views: Sequence[View]) -> None:
+        own, end = slice(span.row, span.row + len(span.ids)), span.base + len(span.ids)
         cache = span.state.keys.data[self.place_of_layer[layer]]
         cache[0, :, span.base : end] = rows.k[own].transpose(0, 1)
         cache[1, :, span.base : end] = rows.v[own].transpose(0, 1)
-        queries = rows.q[own].transpose(0, 1)[None]
-        mixed = attend(queries, cache[None, 0, :, :end], cache[None, 1, :, :end], mask, causal=causal)
-        out[own] = mixed[0].transpose(0, 1)
+        for view in views:
+            part = slice(span.row + view.start, span.row + view.stop)
+            keys, values = cache[None, 0, :, : span.base + view.keys], cache[None, 1, :, : span.base + view.keys]
+            mixed = attend(rows.q[part].transpose(0, 1)[None], keys, values, view.mask, causal=view.causal)
+            out[part] = mixed[0].transpose(0, 1)
 
     def mix(self, layer: int, mixer: GatedDeltaNet, rows: DeltaRows) -> Tensor:
         place = self.place_of_layer[layer]

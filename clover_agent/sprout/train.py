@@ -168,7 +168,6 @@ def run(options: TrainOptions, console: Console) -> Path:
     budget = Budget(options, trainer.progress)
     sizes = sum(parameter.numel() for parameter in trainer.parameters)
     console.print(f"{sizes:,} parameters, {len(trainer.maker.shards):,} examples, {torch.get_num_threads()} threads")
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     saved, branch = time.monotonic(), False
     with Report(console, options.log_every) as report:
         try:
@@ -268,6 +267,7 @@ def parse(arguments: list[str] | None = None) -> TrainOptions:
 
 def main() -> None:
     console = Console()
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # save before dying
     try:
         run(parse(), console)
     except CloverError as error:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clover_agent.model import native
+from clover_agent.model import native, ragged
 from clover_agent.model.native import NativeModel
 from clover_agent.model.protocol import Work
 from clover_agent.model.state import NativeState
@@ -96,7 +96,8 @@ def test_causal_prefill_in_pieces_is_prefill_in_one_piece(ids: list[int], cuts: 
 
 
 @pytest.mark.parametrize("alignment", ["response", "absolute"])
-def test_block_commit_sees_its_whole_block(alignment: str) -> None:
+def test_block_commit_sees_its_whole_block(alignment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ragged, "SLICE", 12)
     model = tiny_model(commit_attention="block", block_alignment=alignment)
     ids = [*range(10, 34)]
     whole, blocks = advanced(model, ids), model.new_state()
@@ -157,6 +158,7 @@ def test_long_advances_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = advanced(model, ids)
     expected = block_logits(model, Work(whole, block=BLOCK))
     monkeypatch.setattr(native, "PREFILL_CHUNK", 16)
+    monkeypatch.setattr(ragged, "SLICE", 5)
     cut, other = model.new_state(), model.new_state()
     logits = block_logits(model, Work(other, PROMPT), Work(cut, ids, BLOCK))
     same(logits, expected)

@@ -111,17 +111,15 @@ class Reference:
             return int(scores.argmax())
         uniform = self.rng.random()
         weights = [(math.exp(float(s - scores.max()) / params.temperature), i) for i, s in enumerate(scores)]
-        if params.top_k > 0 or params.top_p < 1:
-            weights.sort(reverse=True)
-        weights = [(w, i) for w, i in weights if w >= params.min_p][: params.top_k or None]
-        total, before, kept = sum(w for w, _ in weights), 0.0, list[tuple[float, int]]()
+        weights = sorted(((w, i) for w, i in weights if w >= params.min_p), reverse=True)[: params.top_k or None]
+        total, before, kept = sum(w for w, _ in weights), 0.0, list[tuple[int, float]]()
         for w, i in weights:
             if before < params.top_p * total or params.top_p == 1:
-                kept.append((w, i))
+                kept.append((i, w))
             before += w
-        target = uniform * sum(w for w, _ in kept)
-        for w, i in kept:
+        target = uniform * sum(w for _, w in kept)
+        for i, w in sorted(kept):
             target -= w
             if target < 0:
                 return i
-        return kept[-1][1]
+        return max(kept)[0]

@@ -16,12 +16,11 @@ import numpy.typing as npt
 import torch
 
 from clover_agent.engine.processors import Query, base_logits, penalised, samples
-from clover_agent.engine.vocabulary import best, pick, top
+from clover_agent.engine.vocabulary import best, nucleus, pick, top
 from clover_agent.model.protocol import DenseLogits, Logits, SparseLogits
 from clover_agent.types import SamplingParams
 
 _LEAST_LIKELY = -1e30  # a logit that stays finite when divided by a temperature
-_RANKED = 256  # tokens that are ranked before all are: enough for nearly every nucleus
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,64 +147,44 @@ def _split(
 
 def _choose(scores: torch.Tensor, queries: Sequence[Query]) -> torch.Tensor:
     choice = best(scores)
+    rows: list[int] = []
+    params: list[SamplingParams] = []
+    uniforms: list[float] = []
     start = 0
-    groups: dict[bool, tuple[list[int], list[SamplingParams], list[float]]] = {}
     for query in queries:
         if samples(query.params):
-            rows, params, uniforms = groups.setdefault(_ranks(query.params), ([], [], []))
             rows += range(start, start + len(query.ordinals))
             params += [query.params] * len(query.ordinals)
             uniforms += query.uniforms
         start += len(query.ordinals)
-    for rows, params, uniforms in groups.values():
+    if rows:
         index = torch.tensor(rows, device=scores.device)
         choice[index] = sample(scores[index], params, uniforms)
     return choice
 
 
-def _ranks(params: SamplingParams) -> bool:
-    """Whether tokens are drawn by falling probability (the filters need that order) rather than by id. Rows of the
-    two kinds are never drawn together: how a row is drawn must not depend on its batch-mates."""
-    return params.top_k > 0 or params.top_p < 1
-
-
 def sample(scores: torch.Tensor, params: Sequence[SamplingParams], uniforms: Sequence[float]) -> torch.Tensor:
     """One id per row of `scores` [n, V]: temperature, then min_p, top_k, top_p, then the inverse distribution function
-    at the row's uniform draw. All rows rank or none does."""
+    over ascending ids at the row's uniform draw. Tokens that tie with the last one kept are kept."""
 
     def column(values: Sequence[float]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.float64, device=scores.device)[:, None]
 
     scaled = scores / column([p.temperature for p in params]).to(scores.dtype)
-    draws = column(uniforms)
     weights = (scaled - scaled.amax(dim=1, keepdim=True)).exp()
     if any(p.min_p > 0 for p in params):
         weights = weights.masked_fill(weights < column([p.min_p for p in params]), 0)
-    if not _ranks(params[0]):
-        return pick(weights, draws)
-    top_k = column([p.top_k if p.top_k > 0 else math.inf for p in params])
-    top_p = column([p.top_p if p.top_p < 1 else math.inf for p in params])
-    widths = [p.top_k if p.top_k > 0 else _RANKED for p in params]
-    return _draw_ranked(weights, (top_k, top_p, draws), max(widths))
-
-
-def _draw_ranked(
-    weights: torch.Tensor, columns: tuple[torch.Tensor, torch.Tensor, torch.Tensor], width: int
-) -> torch.Tensor:
-    """Draw from the `width` heaviest tokens of each row, and from all of them where the nucleus reaches further.
-    `columns` are top_k, top_p and the uniform draws, [n, 1] each; infinity turns a filter off."""
-    top_k, top_p, draws = columns
-    ranked, order = top(weights, width)
-    kept = ranked.double().masked_fill(torch.arange(ranked.shape[1], device=weights.device) >= top_k, 0)
-    total = torch.where(top_k < math.inf, kept.sum(1, keepdim=True), weights.sum(1, keepdim=True, dtype=torch.float64))
-    reached = kept.cumsum(dim=1)
-    picked = pick(kept.masked_fill(reached - kept >= top_p * total, 0), draws)
-    choice = order.gather(1, picked[:, None]).squeeze(1)
-    further = (reached[:, -1:] < total * top_p.clamp(max=1)).squeeze(1).nonzero().squeeze(1)
-    if len(further) and width < weights.shape[1]:
-        rest = (top_k[further], top_p[further], draws[further])
-        choice[further] = _draw_ranked(weights[further], rest, weights.shape[1])
-    return choice
+    if any(p.top_k > 0 for p in params):
+        heaviest, _ = top(weights, max(p.top_k for p in params))
+        last = [min(p.top_k, heaviest.shape[1]) - 1 for p in params]
+        floor = heaviest.gather(1, torch.tensor(last, device=scores.device).clamp(min=0)[:, None])
+        floor = floor.masked_fill(column([p.top_k for p in params]) <= 0, 0)
+        weights = weights.masked_fill(weights < floor, 0)
+    if any(p.top_p < 1 for p in params):
+        share = column([p.top_p if p.top_p < 1 else -1.0 for p in params])  # a share that the heaviest token covers
+        floor = nucleus(weights, share * weights.sum(dim=1, keepdim=True, dtype=torch.float64))
+        weights = weights.masked_fill((weights < floor) & (share > 0), 0)
+    return pick(weights, column(uniforms))
 
 
 def draw(scores: Sequence[float], params: SamplingParams, uniform: float) -> int:

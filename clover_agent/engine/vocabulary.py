@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 
 CHUNK = 64
+RANKED = 64  # values that are ranked before a nucleus is searched: enough where the model is fairly sure
 SHORT = 4096  # rows up to this length are faster searched in one piece
 
 
@@ -34,6 +35,39 @@ def top(values: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     inside, index = _open(values, chunks, -math.inf)
     found = inside.topk(k, dim=1)
     return found.values, index.gather(1, found.indices)
+
+
+def nucleus(weights: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """The least of the heaviest weights of each row of [n, V] that together reach `target` float64 [n, 1]: [n, 1].
+
+    `weights` are non-negative. Ranks a few; where they do not suffice, sums the row up by bit pattern, which takes two
+    passes where sorting would take many. (Weights that are equal in float32 count as equal there.)
+    """
+    ranked, _ = top(weights, RANKED)
+    place = (ranked.cumsum(dim=1, dtype=torch.float64) < target).sum(dim=1, keepdim=True)
+    floor = ranked.gather(1, place.clamp(max=ranked.shape[1] - 1))
+    beyond = (place == ranked.shape[1]).squeeze(1).nonzero().squeeze(1)
+    if len(beyond) and ranked.shape[1] < weights.shape[1]:
+        floor[beyond] = _by_pattern(weights[beyond], target[beyond])
+    return floor
+
+
+def _by_pattern(weights: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """`nucleus` by radix: non-negative floats are ordered as their bit patterns are; two digits of 16 bits."""
+    patterns = weights.float().view(torch.int32).long()
+    high, low = patterns >> 16, patterns & 0xFFFF
+    masses = weights.double()
+    first, target = _digit(high, masses, target)
+    second, _ = _digit(low, masses.masked_fill(high != first, 0), target)
+    return weights.masked_fill(patterns < (first << 16) + second, math.inf).amin(dim=1, keepdim=True)
+
+
+def _digit(digits: torch.Tensor, masses: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The largest digit down to which the masses reach `target`, and what of the target is left for it; [n, 1] each."""
+    sums = masses.new_zeros(len(masses), 1 << 16).scatter_add_(1, digits, masses).flip(1)
+    reached = sums.cumsum(dim=1)
+    place = (reached < target).sum(dim=1, keepdim=True).clamp(max=(1 << 16) - 1)
+    return (1 << 16) - 1 - place, target - (reached - sums).gather(1, place)
 
 
 def pick(weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:

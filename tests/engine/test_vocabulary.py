@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from clover_agent.engine.vocabulary import CHUNK, SHORT, best, pick, top
+from clover_agent.engine.vocabulary import CHUNK, SHORT, best, nucleus, pick, top
 
 LENGTHS = [1, 7, CHUNK, SHORT, SHORT + 1, SHORT + CHUNK, 2 * SHORT + 13, 20_000]
 
@@ -55,3 +55,16 @@ def test_the_extremes_of_a_draw_never_pick_weight_zero(length: int) -> None:
     weights[:, [5, length // 2]] = 0.1
     uniforms = torch.tensor([[0.0], [1 - 2**-53]], dtype=torch.float64)
     assert pick(weights, uniforms).tolist() == [5, length // 2]
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [0.01, 3.0])
+def test_the_nucleus_is_that_of_a_sorted_row(length: int, dtype: torch.dtype, scale: float) -> None:
+    weights = (scale * values(length, rows=6)).to(dtype).exp()
+    weights[3, 1:] = 0
+    shares = torch.tensor([0.05, 0.5, 0.9, 0.95, 0.999, 0.3], dtype=torch.float64)[:, None]
+    target = shares * weights.sum(1, keepdim=True, dtype=torch.float64)
+    ranked = weights.sort(dim=1, descending=True).values
+    place = (ranked.cumsum(1, dtype=torch.float64) < target).sum(1, keepdim=True)
+    assert torch.equal(nucleus(weights, target), ranked.gather(1, place))

@@ -38,9 +38,8 @@ def load_service(settings: Settings) -> ChatService:
     """Load the model that the settings name. Takes seconds to minutes; raises `LoadFailed`."""
     wanted = settings.model
     checkpoint = _checkpoint(wanted.model)
-    tokenizer = Tokenizer.from_file(checkpoint / "tokenizer.json")
     config = _read_json(checkpoint / "config.json")
-    template, format_ = _template_and_format(wanted, checkpoint, config, tokenizer)
+    tokenizer, template, format_ = load_text_parts(wanted)
     if wanted.model.startswith(REPLAY):
         model: BlockModel = replay_model(Path(wanted.model.removeprefix(REPLAY)), tokenizer, format_)
     else:
@@ -69,6 +68,15 @@ def load_service(settings: Settings) -> ChatService:
     return ChatService(served, engine)
 
 
+def load_text_parts(wanted: ModelSettings) -> tuple[Tokenizer, ChatTemplate, ToolFormat]:
+    """What turns conversations into ids and text into calls, without the weights. Raises `LoadFailed`."""
+    checkpoint = _checkpoint(wanted.model)
+    tokenizer = Tokenizer.from_file(checkpoint / "tokenizer.json")
+    clover = _read_json(checkpoint / "config.json").get("clover", {})
+    template, format_ = _template_and_format(wanted, checkpoint, clover, tokenizer)
+    return tokenizer, template, format_
+
+
 def _checkpoint(model: str) -> Path:
     """The directory that holds the tokenizer and configuration: replays borrow sprout's."""
     path = EMBEDDED if model == "sprout" or model.startswith(REPLAY) else Path(model)
@@ -86,11 +94,10 @@ def _name(model: str) -> str:
 
 
 def _template_and_format(
-    wanted: ModelSettings, checkpoint: Path, config: Mapping[str, Any], tokenizer: Tokenizer
+    wanted: ModelSettings, checkpoint: Path, clover: Mapping[str, Any], tokenizer: Tokenizer
 ) -> tuple[ChatTemplate, ToolFormat]:
     """The chat template: the operator's, the checkpoint's own, the one its config names, or the format's. The format:
     the operator's, the one the config names, or the one that the template teaches."""
-    clover = config.get("clover", {})
     source = None
     replays = wanted.model.startswith(REPLAY)
     name = "qwen_xml" if replays else clover.get("tool_format")

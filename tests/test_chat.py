@@ -119,7 +119,7 @@ async def test_a_call_is_made_under_an_exact_grammar() -> None:
 
 
 async def test_the_grammar_overrules_the_model() -> None:
-    required = replace(HELLO, tools=(WEATHER,), tool_choice=ToolChoice("required"))
+    required = replace(HELLO, tools=(WEATHER,), tool_choice=ToolChoice("required"), sampling={"max_tokens": 90})
     with service("I would rather talk about something else, if you do not mind.") as chat:
         completion = await answer(chat, required)
     if completion.finish == "tool_calls":

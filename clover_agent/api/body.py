@@ -29,10 +29,13 @@ Path = tuple[Any, ...]  # nested pairs (parent, key), flattened only for a messa
 async def read_body(request: Request, model: type[Model], max_bytes: int) -> Model:
     """The body as a `model`. Raises `UnsupportedMediaType`, `PayloadTooLarge` or `InvalidRequest` naming the field."""
     _check_type(request)
-    raw = await _read(request, max_bytes)
-    value = await asyncio.to_thread(parse_object, raw)
+    return await asyncio.to_thread(parse_model, await _read(request, max_bytes), model)
+
+
+def parse_model(raw: bytes, model: type[Model]) -> Model:
+    """The bytes of a body as a `model`. Raises `InvalidRequest` naming the field."""
     try:
-        return model.model_validate(value)
+        return model.model_validate(parse_object(raw))
     except ValidationError as error:
         raise from_validation(error) from error
 

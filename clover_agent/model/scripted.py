@@ -4,7 +4,8 @@ Everything around it (engine, grammar, parser, gateway) is real, so agents can b
 say exactly what a model wants to write. Knows no text: replies come from a function of the prompt's ids.
 
 A reply is followed as far as it goes. Where the output deviates from it (a grammar forced or forbade something) the
-model finds the place in the reply that fits what was written last, and goes on from there.
+model finds the place in the reply that fits what was written last, and goes on from there. An output that grows far
+beyond the reply has lost it (a grammar will not let it end, say), and is ended with an error.
 """
 
 import math
@@ -15,8 +16,11 @@ from dataclasses import dataclass, field
 
 import torch
 
+from clover_agent.errors import GenerationFailed
+
 from .protocol import Hidden, ModelSpec, Snapshot, SparseLogits, Work
 
+PATIENCE = 256  # tokens that an output may be longer than twice its reply
 WINDOW = 64  # tokens around the expected place in which a deviating output is looked for
 
 
@@ -146,6 +150,11 @@ class ScriptedModel:
             time.sleep(state.reply.delay_s)
         script = state.reply.ids
         known = state.ids[state.prompt_length :]
+        if len(known) > 2 * len(script) + PATIENCE:
+            raise GenerationFailed(
+                f"The scripted reply of {len(script)} tokens is over, but the request does not let it end: "
+                f"{len(known)} tokens are out. Does the reply fit its tools and response_format?"
+            )
         place = _follow(script, known)
         rows: list[_Row] = []
         unknown = 0

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clover_agent.errors import GenerationFailed
 from clover_agent.model.protocol import ModelSpec, Work
 from clover_agent.model.scripted import Peaks, ScriptedModel, ScriptedReply
 
@@ -91,3 +92,9 @@ def test_rows_of_a_mixed_batch_are_in_order_of_work() -> None:
     hidden = scripted.forward([Work(prefill, advance=PROMPT), Work(ready, advance=PROMPT, block=[MASK] * 2)])
     assert hidden.rows == 2
     assert scripted.logits(hidden, [1, 0]).ids[:, 0].tolist() == [REPLY[1], REPLY[0]]
+
+
+def test_an_output_that_outgrows_its_reply_is_ended_with_an_error() -> None:
+    scripted = model(REPLY[:3])
+    with pytest.raises(GenerationFailed, match="reply of 3 tokens"):
+        predicted(scripted, [50] * 400, [MASK])

@@ -17,37 +17,38 @@ from clover_agent.formats import ToolFormat
 from clover_agent.grammar.vocabulary import Vocabulary
 
 MAX_NODES = 300
-TOKEN_COST = 0.2
+MAX_TOO_LONG = 6  # ways that outgrew the budget; the greedy way is about the shortest, others will not be much shorter
+TOKEN_COST = 0.03
 
 # Texts that lead to an end, the most welcome first; each is one step of the search.
 _IN_TEXT = ('"}', '"', '"]')
 _BETWEEN = ("}", "]", "}}", '"', "{}", "[]", "null", "true", ', "', ", ", ": ")
 _DIGITS = "0123456789"
-_PROBE = "~"  # legal in hardly any place but a string: tells which of the two is at hand
+_IN_STRINGS_ONLY = "~xZ"  # legal in hardly any place but a string: these tell which of the two is at hand
 # Where a string cannot end at once: values of the usual formats, then characters of each kind.
 _USUAL = (
     *("a@a.aa", "2000-01-01", "2000-01-01T00:00:00Z", "00:00:00Z", "http://a.aa", "127.0.0.1", "::1", "P1D"),
     "00000000-0000-0000-0000-000000000000",
 )
-_KINDS = (
-    "0123456789",
-    "aebcdfghijklmnopqrstuvwxyz",
-    "AZTBCDEFGHIJKLMNOPQRSUVWXY",
-    "-.:@/_+ #,",
-    "=%$!?&*()<>[]{}\\'`~|^;\n",
-)
+# Marks come first: in a pattern that repeats, the mark is what leads on.
+_LETTERS = "aebcdfghijklmnopqrstuvwxyz"
+_KINDS = (":@.,/ _#+-", "=%$!?&*()<>[]{}\\'`~|^;\n", _DIGITS, _LETTERS, _LETTERS.upper())
 _OF_A_KIND = 2
 
 
 @dataclass(order=True, slots=True)
-class _Node:
-    """A way so far. `cost` grows a little with each token and a lot with each step that was not the most welcome:
-    the search tries the greedy way first, then ways that differ from it in one place, and so on."""
+class _Way:
+    """A way so far: what was written, and one more step. `matcher` stands before that step and belongs to others too.
+
+    `cost` grows a little with each token and by one with each step less welcome than another: the search tries the
+    greedy way first, then ways that differ from it in one place, and so on.
+    """
 
     cost: float
     serial: int
     matcher: LLMatcher = field(compare=False)
     ids: tuple[int, ...] = field(compare=False)
+    step: tuple[int, ...] = field(compare=False)
 
 
 class CloseSearch:
@@ -60,7 +61,7 @@ class CloseSearch:
         self._end = vocabulary.control[format_.call_end]
         self._in_text = self._encoded((*format_.closing_texts, *_IN_TEXT))
         self._between = [(self._end,), *self._encoded((*format_.closing_texts, *_BETWEEN))]
-        self._probe = vocabulary.encode_text(_PROBE)
+        self._in_strings_only = self._encoded(_IN_STRINGS_ONLY)
         self._usual = self._encoded(_USUAL)
         self._digits = self._encoded(_DIGITS)
         self._kinds = [[ids[0] for c in kind if len(ids := vocabulary.encode_text(c)) == 1] for kind in _KINDS]
@@ -68,22 +69,22 @@ class CloseSearch:
     def __call__(self, matcher: LLMatcher, held_ids: Sequence[int], budget: int) -> list[int] | None:
         if self._value_is_open(held_ids):
             return None
-        start = _Node(0.0, 0, matcher.deep_copy(), ())
-        heap = [start]
-        nodes = 1
-        while heap and nodes < MAX_NODES:
-            node = heapq.heappop(heap)
-            ids = self._follow(node)
+        ways = [_Way(0.0, 0, matcher, (), ())]
+        serial = too_long = 0
+        for _ in range(MAX_NODES):
+            if not ways or too_long > MAX_TOO_LONG:
+                break
+            way = heapq.heappop(ways)
+            here = way.matcher.deep_copy()
+            ids = self._follow(here, way)
             if ids is None or len(ids) > budget:
+                too_long += ids is not None
                 continue
-            if node.matcher.is_accepting():
+            if here.is_accepting():
                 return list(ids)
-            for rank, step in enumerate(self._legal(node.matcher)):
-                cost = node.cost + rank + TOKEN_COST * len(step)
-                twin = node.matcher.deep_copy()
-                if len(ids) + len(step) <= budget and twin.consume_tokens(list(step)):
-                    heapq.heappush(heap, _Node(cost, nodes, twin, ids + step))
-                    nodes += 1
+            for rank, step in enumerate(self._legal(here)):
+                serial += 1
+                heapq.heappush(ways, _Way(way.cost + rank + TOKEN_COST * len(step), serial, here, ids, step))
         return None
 
     def _encoded(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
@@ -97,16 +98,17 @@ class CloseSearch:
         body = b"".join(map(self._vocabulary.token_bytes, held_ids[marks[-1] + 1 :]))
         return self._format.open_value(body.decode("utf-8", "replace"))
 
-    def _follow(self, node: _Node) -> tuple[int, ...] | None:
-        """Take what is forced; None where that would begin a call or is a dead end."""
-        forced = [] if node.matcher.is_accepting() else node.matcher.compute_ff_tokens()
-        if self._begin in forced or not node.matcher.consume_tokens(forced):
+    def _follow(self, here: LLMatcher, way: _Way) -> tuple[int, ...] | None:
+        """Take the step and what it forces; None where that would begin a call or is a dead end."""
+        here.consume_tokens(list(way.step))
+        forced = [] if here.is_accepting() else here.compute_ff_tokens()
+        if self._begin in forced or not here.consume_tokens(forced):
             return None
-        return node.ids + tuple(forced)
+        return (*way.ids, *way.step, *forced)
 
     def _legal(self, matcher: LLMatcher) -> list[tuple[int, ...]]:
         """The steps to try, the most welcome first."""
-        in_text = matcher.validate_tokens(self._probe) == len(self._probe)
+        in_text = any(matcher.validate_tokens(list(step)) == len(step) for step in self._in_strings_only)
         for steps in (self._in_text, self._usual) if in_text else (self._between, self._usual, self._digits):
             if legal := [step for step in steps if matcher.validate_tokens(list(step)) == len(step)]:
                 return legal

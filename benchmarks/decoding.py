@@ -18,7 +18,6 @@ from rich.progress import Progress, TaskID
 
 from clover_agent.cli.evaluate import ask_all, make_report, read, spaced
 from clover_agent.cli.local import local_gateway
-from clover_agent.settings import ModelSettings, ServerSettings, Settings
 from clover_agent.sprout.sample import records_path
 
 THRESHOLDS = (0.8, 0.9, 0.95, 0.99, 1.0)
@@ -54,9 +53,7 @@ def run(model: str, data: Path, limit: int) -> list[dict[str, Any]]:
     with Progress() as progress:
         task = progress.add_task("answering", total=2 * len(THRESHOLDS) * len(records))
         for grammar in (True, False):
-            server = ServerSettings(port=0, drain_s=0, log_level="error")
-            settings = Settings(model=ModelSettings(model=model, grammar=grammar), server=server)
-            with local_gateway(model, settings) as url:
+            with local_gateway(model, grammar=grammar) as url:
                 for threshold in THRESHOLDS:
                     extra = {"threshold": threshold, "required": grammar}
                     figures = measure(url, records, extra, progress, task)

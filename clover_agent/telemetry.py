@@ -75,6 +75,7 @@ class Metrics:
         self.denoising_steps = self._counter("denoising_steps", "Forward passes over a block.")
         self.forwards = self._counter("forwards", "All forward passes.")
         self.forced_tokens = self._counter("forced_tokens", "Tokens that a grammar wrote without a forward pass.")
+        self.grammar = self._counter("grammar", "Accepted requests, by how their output is held.", "exactness")
         self.success = self._counter("request_success", "Finished requests.", "finished_reason")
         self.failure = self._counter("request_failure", "Requests that ended in an error, by its code.", "code")
         self.cancelled = self._counter("request_cancelled", "Requests whose client went away.")
@@ -114,6 +115,8 @@ class RequestMeter:
         metrics.waiting.labels(model).inc()
 
     def event(self, event: Event) -> None:
+        if isinstance(event, Started):
+            self._metrics.grammar.labels(self._model, event.grammar or "none").inc()
         if self._first is None and not isinstance(event, Started):
             self._first = time.monotonic()
             self._metrics.waiting.labels(self._model).dec()

@@ -17,10 +17,10 @@ from clover_agent.api.gateway import Gateway
 from clover_agent.api.openai_answer import Answer
 from clover_agent.api.openai_request import to_conversation
 from clover_agent.api.openai_schema import ChatCompletionRequest
-from clover_agent.api.sse import DONE, EventStream, Relay, frame, unless_gone
+from clover_agent.api.sse import DONE, EventStream, Relay, frame, grammar_header, unless_gone
 from clover_agent.errors import GenerationFailed
 from clover_agent.parsing import Completion, collect
-from clover_agent.types import Conversation, Event, Finished
+from clover_agent.types import Conversation, Event, Finished, Started
 
 router = APIRouter()
 
@@ -39,15 +39,16 @@ async def create_completion(request: Request) -> Response:
     )
     answer = _answer(gateway, body)
     if not body.stream:
-        completion = await unless_gone(request, _complete(gateway, conversation, body.model))
-        return JSONResponse(answer.whole(completion))
+        started, completion = await unless_gone(request, _complete(gateway, conversation, body.model))
+        return JSONResponse(answer.whole(completion), headers=grammar_header(started))
     relay = Relay(gateway.stream(conversation, body.model))
     try:
         first = await unless_gone(request, relay.first(server.keep_alive_s))
     except BaseException:
         await relay.aclose()
         raise
-    return EventStream(_frames(answer, relay, first, server.silence_event_s), relay, server)
+    frames = _frames(answer, relay, first, server.silence_event_s)
+    return EventStream(frames, relay, server, grammar_header(relay.started))
 
 
 def _answer(gateway: Gateway, body: ChatCompletionRequest) -> Answer:
@@ -60,9 +61,10 @@ def _answer(gateway: Gateway, body: ChatCompletionRequest) -> Answer:
     )
 
 
-async def _complete(gateway: Gateway, conversation: Conversation, model: str) -> Completion:
-    async with aclosing(gateway.stream(conversation, model)) as events:
-        return collect([event async for event in events])
+async def _complete(gateway: Gateway, conversation: Conversation, model: str) -> tuple[Started | None, Completion]:
+    async with aclosing(gateway.stream(conversation, model)) as stream:
+        events = [event async for event in stream]
+    return next((event for event in events if isinstance(event, Started)), None), collect(events)
 
 
 async def _frames(answer: Answer, relay: Relay, first: Event | None, silence_s: float) -> AsyncGenerator[bytes, None]:

@@ -36,6 +36,11 @@ def frame(data: Mapping[str, Any]) -> bytes:
     return f"data: {text}\n\n".encode()
 
 
+def grammar_header(started: Started | None) -> dict[str, str]:
+    """`x-clover-grammar`: how the answer is held, "exact", "loosened" (checked before it leaves), or "none"."""
+    return {"x-clover-grammar": (started.grammar if started else None) or "none"}
+
+
 class Relay:
     """Reads events with patience: a wait that takes too long returns None and loses nothing.
 
@@ -45,6 +50,7 @@ class Relay:
     def __init__(self, events: AsyncGenerator[Event, None]) -> None:
         self._events = events
         self._next: asyncio.Task[Event | None] | None = None
+        self.started: Started | None = None
         self.ended = False
 
     async def next(self, patience_s: float) -> Event | None:
@@ -62,7 +68,10 @@ class Relay:
     async def first(self, patience_s: float) -> Event | None:
         """The first event that is more than `Started`: until then a request may still fail with a status."""
         event = await self.next(patience_s)
-        return await self.next(patience_s) if isinstance(event, Started) else event
+        if not isinstance(event, Started):
+            return event
+        self.started = event
+        return await self.next(patience_s)
 
     async def aclose(self) -> None:
         if self._next is not None:
@@ -78,9 +87,16 @@ class Relay:
 class EventStream(EventSourceResponse):
     """The response that sends `frames`. The relay behind them is closed in any case, also if nothing was ever sent."""
 
-    def __init__(self, frames: AsyncGenerator[bytes, None], relay: Relay, settings: ServerSettings) -> None:
+    def __init__(
+        self,
+        frames: AsyncGenerator[bytes, None],
+        relay: Relay,
+        settings: ServerSettings,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(
             frames,
+            headers=headers,
             ping=settings.keep_alive_s,
             ping_message_factory=lambda: ServerSentEvent(comment="keep-alive", sep="\n"),
             sep="\n",

@@ -13,13 +13,17 @@ import uvicorn
 from clover_agent.api import create_app
 from clover_agent.errors import LoadFailed
 from clover_agent.loading import load_service
-from clover_agent.settings import ModelSettings, ServerSettings, Settings
+from clover_agent.settings import EngineSettings, ModelSettings, ServerSettings, Settings
 
 
 @contextmanager
-def local_gateway(model: str, settings: Settings | None = None) -> Iterator[str]:
+def local_gateway(model: str, *, grammar: bool = True, engine: EngineSettings | None = None) -> Iterator[str]:
     """Serve `model` and yield the base URL, without `/v1`. Raises `LoadFailed` if the model cannot be loaded."""
-    settings = settings or Settings(model=ModelSettings(model=model), server=ServerSettings(port=0, drain_s=0))
+    settings = Settings(
+        model=ModelSettings(model=model, grammar=grammar),
+        engine=engine or EngineSettings(),
+        server=ServerSettings(port=0, drain_s=0),
+    )
     service = load_service(settings)
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(create_app(service, settings), log_config=None, lifespan="on", timeout_graceful_shutdown=5)

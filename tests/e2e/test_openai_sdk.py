@@ -1,11 +1,15 @@
-"""The OpenAI SDK against a real gateway: streamed and plain answers agree, tool conversations, many at once, hang-ups."""
+"""The OpenAI SDK against a real gateway: streamed and plain agree, tool conversations, many at once, hang-ups."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from clover_agent.cli.local import local_gateway
+from clover_agent.settings import EngineSettings
 from tests.e2e.conftest import WEATHER
 
 Message = dict[str, Any]
@@ -56,6 +60,18 @@ def test_streamed_and_plain_answers_agree_on_a_replay(replay: Any, question: str
     assert streamed(replay, "replay", messages, **extra) == plain(replay, "replay", messages, **extra)
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_the_response_tells_how_the_answer_is_held(replay_url: str, stream: bool) -> None:
+    picky: Any = {"type": "object", "properties": {"city": {"type": "string", "not": {"const": "x"}}}}
+    loosened = {"type": "function", "function": {**WEATHER["function"], "parameters": picky}}
+    held = []
+    for tools in ([], [WEATHER], [loosened]):
+        body = {"model": "replay", "messages": [{"role": "user", "content": "hi"}], "tools": tools, "stream": stream}
+        answer = httpx.post(f"{replay_url}/v1/chat/completions", json=body)
+        held.append(answer.headers["x-clover-grammar"])
+    assert held == ["none", "exact", "loosened"]
+
+
 def test_a_two_turn_tool_conversation(replay: Any) -> None:
     messages: list[Message] = [{"role": "user", "content": "What's the weather in Lisbon?"}]
     first = replay.chat.completions.create(model="replay", messages=messages, tools=[WEATHER])
@@ -96,3 +112,17 @@ def test_cut_by_the_budget_there_is_no_call(replay: Any) -> None:
     assert answer.choices[0].finish_reason == "length"
     assert not answer.choices[0].message.tool_calls
     assert answer.usage.completion_tokens <= 6
+
+
+def test_a_client_that_hangs_up_frees_its_slot_within_a_block(replay_file: Path) -> None:
+    """One slot: the second request can only be answered once the first one's is free. The engine's own count shows that
+    the first was cancelled long before its end."""
+    with local_gateway(f"replay:{replay_file}", engine=EngineSettings(max_num_seqs=1)) as url:
+        forever = {"model": "replay", "messages": [{"role": "user", "content": "forever"}], "stream": True}
+        with httpx.stream("POST", f"{url}/v1/chat/completions", json=forever) as answer:
+            next(line for line in answer.iter_lines() if '"content":"a' in line)
+        hello = {"model": "replay", "messages": [{"role": "user", "content": "hello"}]}
+        second = httpx.post(f"{url}/v1/chat/completions", json=hello).json()
+        assert second["choices"][0]["message"]["content"] == "Hello! How can I help?"
+        metrics = httpx.get(f"{url}/metrics").text
+    assert 'clover:request_cancelled_total{model_name="replay"} 1.0' in metrics

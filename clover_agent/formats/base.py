@@ -44,6 +44,9 @@ class ToolFormat(Protocol):
         What this syntax cannot write is noted in `parts`.
         """
 
+    def member_texts(self, name: str) -> tuple[str, ...]:
+        """How the member `name` of an object begins, as far as the format writes members at all."""
+
     def open_value(self, body: str) -> bool:
         """Whether an unfinished body ends where only the model may go on: inside a string, number or array that it
         began, or before it has named the function."""

@@ -44,6 +44,10 @@ class HermesJson:
         head = f'\n{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "arguments": '
         return f"{parts.literal(head)} {parts.json(schema)} {parts.literal('}' + chr(10))}"
 
+    def member_texts(self, name: str) -> tuple[str, ...]:
+        key = f"{json.dumps(name, ensure_ascii=False)}:"
+        return (key, f" {key}")
+
     def open_value(self, body: str) -> bool:
         if _NAMED.match(body) is None:
             return True

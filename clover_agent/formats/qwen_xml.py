@@ -94,6 +94,10 @@ class QwenXml:
         others = types - {"string"}
         return parts.text(schema, end=_VALUE_CLOSE, forbidden_line=_CLOSING_LINE, instead_of=others)
 
+    def member_texts(self, name: str) -> tuple[str, ...]:
+        key = f"{json.dumps(name, ensure_ascii=False)}:"  # of an object inside a value
+        return (f"<parameter={name}>", f"{name}>", key, f" {key}")
+
     def open_value(self, body: str) -> bool:
         """Any value that was begun counts as open: whether it is text or JSON is not told by the body alone."""
         if _FUNCTION.match(body.lstrip()) is None:

@@ -6,14 +6,16 @@ for it. A call that the model has not begun is never made up either. Knows no sc
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 import numpy as np
 from llguidance import LLMatcher
 
 from clover_agent.formats import ToolFormat
+from clover_agent.grammar.constraint import Closer
 from clover_agent.grammar.vocabulary import Vocabulary
 
 MAX_NODES = 300
@@ -22,13 +24,17 @@ TOKEN_COST = 0.03
 
 # Texts that lead to an end, the most welcome first; each is one step of the search.
 _IN_TEXT = ('"}', '"', '"]')
-_BETWEEN = ("}", "]", "}}", '"', "{}", "[]", "null", "true", ', "', ", ", ": ")
+_BETWEEN = (
+    *("}", "]", "}}", '"', "{}", "[]", "null", "true"),
+    *(' ""', " {}", " []", " null", " true", " 0", ' "', " {", " ["),  # after ":" and ",", where a space is due
+    *("{", "[", ', "', ", ", ": "),
+)
 _DIGITS = "0123456789"
 _IN_STRINGS_ONLY = "~xZ"  # legal in hardly any place but a string: these tell which of the two is at hand
 # Where a string cannot end at once: values of the usual formats, then characters of each kind.
 _USUAL = (
     *("a@a.aa", "2000-01-01", "2000-01-01T00:00:00Z", "00:00:00Z", "http://a.aa", "127.0.0.1", "::1", "P1D"),
-    "00000000-0000-0000-0000-000000000000",
+    "00000000-0000-4000-8000-000000000000",
 )
 # Marks come first: in a pattern that repeats, the mark is what leads on.
 _LETTERS = "aebcdfghijklmnopqrstuvwxyz"
@@ -52,7 +58,7 @@ class _Way:
 
 
 class CloseSearch:
-    """Implements `constraint.Closer` for one vocabulary and tool format."""
+    """Finds ways to the end for one vocabulary and tool format."""
 
     def __init__(self, vocabulary: Vocabulary, format_: ToolFormat) -> None:
         self._vocabulary = vocabulary
@@ -66,7 +72,15 @@ class CloseSearch:
         self._digits = self._encoded(_DIGITS)
         self._kinds = [[ids[0] for c in kind if len(ids := vocabulary.encode_text(c)) == 1] for kind in _KINDS]
 
-    def __call__(self, matcher: LLMatcher, held_ids: Sequence[int], budget: int) -> list[int] | None:
+    def closer(self, required: Iterable[str]) -> Closer:
+        """The closer of one grammar. `required`: names of members that its objects must have, which is what to write
+        next where several members may come."""
+        texts = [text for name in required for text in self._format.member_texts(name)]
+        return partial(self._close, self._encoded(texts))
+
+    def _close(
+        self, members: Sequence[tuple[int, ...]], matcher: LLMatcher, held_ids: Sequence[int], budget: int
+    ) -> list[int] | None:
         if self._value_is_open(held_ids):
             return None
         ways = [_Way(0.0, 0, matcher, (), ())]
@@ -82,7 +96,7 @@ class CloseSearch:
                 continue
             if here.is_accepting():
                 return list(ids)
-            for rank, step in enumerate(self._legal(here)):
+            for rank, step in enumerate(self._legal(here, members)):
                 serial += 1
                 heapq.heappush(ways, _Way(way.cost + rank + TOKEN_COST * len(step), serial, here, ids, step))
         return None
@@ -106,16 +120,25 @@ class CloseSearch:
             return None
         return (*way.ids, *way.step, *forced)
 
-    def _legal(self, matcher: LLMatcher) -> list[tuple[int, ...]]:
+    def _legal(self, matcher: LLMatcher, members: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
         """The steps to try, the most welcome first."""
-        in_text = any(matcher.validate_tokens(list(step)) == len(step) for step in self._in_strings_only)
-        for steps in (self._in_text, self._usual) if in_text else (self._between, self._usual, self._digits):
-            if legal := [step for step in steps if matcher.validate_tokens(list(step)) == len(step)]:
-                return legal
-        legal = []
-        for kind in self._kinds:
-            legal += islice(((id_,) for id_ in kind if matcher.validate_tokens([id_]) == 1), _OF_A_KIND)
-        return legal or [(id_,) for id_ in self._any_legal(matcher)]
+
+        def those(steps: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+            return [step for step in steps if matcher.validate_tokens(list(step)) == len(step)]
+
+        if not those(self._in_strings_only):
+            steps = those(members) or those(self._between) or those(self._usual) or those(self._digits)
+        else:
+            steps = those(self._in_text) or those(members)
+        if steps:
+            return steps
+        marks, others = self._kinds[:2], self._kinds[2:]
+        for kind in marks:
+            steps += islice(((id_,) for id_ in kind if matcher.validate_tokens([id_]) == 1), _OF_A_KIND)
+        steps += those(self._usual)
+        for kind in others:
+            steps += islice(((id_,) for id_ in kind if matcher.validate_tokens([id_]) == 1), _OF_A_KIND)
+        return steps or [(id_,) for id_ in self._any_legal(matcher)]
 
     def _any_legal(self, matcher: LLMatcher) -> Iterator[int]:
         bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8), bitorder="little")

@@ -8,6 +8,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from threading import Lock
 from typing import Literal
 
@@ -16,8 +17,9 @@ from llguidance import LLMatcher, LLParserLimits
 from clover_agent.errors import InvalidSchema, LoadFailed
 from clover_agent.formats import THINK_END, ToolFormat
 from clover_agent.grammar.close import CloseSearch
-from clover_agent.grammar.constraint import Fixed, Frame, Free, GrammarConstraint, Held, Lexer, Phase
+from clover_agent.grammar.constraint import Closer, Fixed, Frame, Free, GrammarConstraint, Held, Lexer, Phase
 from clover_agent.grammar.dialect import Problem, Schema
+from clover_agent.grammar.lower import required_names
 from clover_agent.grammar.parts import json_schema
 from clover_agent.grammar.source import Source
 from clover_agent.grammar.spec import GrammarSpec, callable_tools
@@ -31,6 +33,7 @@ _TEXT = ResponseFormat()
 
 AFTER_THOUGHT = "\n\n"
 BETWEEN_CALLS = "\n"
+MAX_REQUIRED = 48  # names that the search for a way to the end is told of
 
 # About 50 ms for the lexer of a grammar, 200 ms for its work between two masks, 50 MB for what it remembers. Masks are
 # rarely computed here, so nothing is precomputed for them: that would more than double the time to compile.
@@ -58,6 +61,7 @@ class _Program:
 
     matcher: LLMatcher
     lexer: Lexer
+    closer: Closer
     problems: tuple[Problem, ...]
 
 
@@ -88,7 +92,7 @@ class GrammarCompiler:
         known = kinds(vocabulary)
         self._frame = Frame(vocabulary, known, text_mask(known, vocab_size), frozenset(end_token_ids))
         self._tokenizer = engine_tokenizer(vocabulary, end_token_ids)
-        self._closer = CloseSearch(vocabulary, format_)
+        self._search = CloseSearch(vocabulary, format_)
         self._cache: OrderedDict[str, _Program] = OrderedDict()
         self._cache_size = cache_size
         self._lock = Lock()
@@ -127,7 +131,7 @@ class GrammarCompiler:
         program = self._program(spec)
         with self._lock:
             matcher = program.matcher.deep_copy()
-        constraint = GrammarConstraint(self._frame, tuple(phases), matcher, program.lexer, self._closer)
+        constraint = GrammarConstraint(self._frame, tuple(phases), matcher, program.lexer, program.closer)
         return Compiled(constraint, "loosened" if program.problems else "exact", program.problems)
 
     def _thought(self, budget: int | None) -> list[Phase]:
@@ -174,7 +178,10 @@ class GrammarCompiler:
             )
         for source in sources:
             source.refuse_if_strict()
-        return _Program(matcher, Lexer(), tuple(problem for source in sources for problem in source.problems))
+        required = dict.fromkeys(name for source in sources for name in required_names(source.schema))
+        closer = self._search.closer(islice(required, MAX_REQUIRED))
+        problems = tuple(problem for source in sources for problem in source.problems)
+        return _Program(matcher, Lexer(), closer, problems)
 
     def _settle(self, source: Source) -> None:
         """Loosen a schema until its rule compiles by itself."""

@@ -4,7 +4,7 @@ Every loosening is listed as a `Problem`: there the grammar admits more than the
 tokens.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,17 @@ def lower(schema: Schema) -> tuple[Schema, list[Problem]]:
     lowerer = _Lowerer(schema.get("$defs", {}))
     lowered = lowerer.node(schema, "#")
     return lowerer.with_definitions(lowered), lowerer.problems
+
+
+def required_names(schema: Any) -> Iterator[str]:
+    """The names that any object in a schema must have, outer ones first."""
+    if isinstance(schema, dict):
+        yield from schema["required"] if isinstance(schema.get("required"), list) else ()
+        for part in schema.values():
+            yield from required_names(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from required_names(part)
 
 
 @dataclass(slots=True)

@@ -21,7 +21,8 @@ class EngineOptions:
 
     max_num_seqs     requests that share the forwards
     max_waiting      requests that may queue for a slot; one more is refused with `Overloaded`
-    prefill_tokens   most prompt tokens in one forward, all requests together, so that prompts do not stall the others
+    prefill_tokens   most prompt tokens in one forward, all requests together (at least a block's), so that prompts do
+                     not stall the others
     outbox_size      steps that a slow reader may leave unread before its request is paused
     candidates       most probable tokens per position that are tried against a grammar before a dense row is fetched
     strategy         see `Strategy`

@@ -61,8 +61,8 @@ class Scheduler:
         """The next forward: one step of every sequence that denoises, and prompt chunks up to the budget, the oldest
         first. Sequences whose id is in `paused` sit out.
 
-        A chunk that does not end the prompt ends at a multiple of the block size where it can, so that models whose
-        commit sees whole blocks are given whole blocks.
+        A chunk that does not end the prompt ends at a multiple of the block size, so that models whose commit sees
+        whole blocks are given whole blocks.
         """
         budget = self._options.prefill_tokens
         turns: list[Turn] = []
@@ -72,12 +72,21 @@ class Scheduler:
             if seq.status is Status.DENOISING:
                 turns.append(Turn(seq, seq.params.block_size or seq.spec.block_size))
                 continue
-            todo = seq.prompt_left
-            chunk = min(todo, budget)
-            if chunk < todo:
-                past = (len(seq.request.prompt_ids) - todo + chunk) % seq.spec.block_size
-                chunk -= past if past < chunk else 0
+            chunk = _chunk(seq, budget, first=budget == self._options.prefill_tokens)
             if chunk > 0:
                 turns.append(Turn(seq, chunk))
                 budget -= chunk
         return turns
+
+
+def _chunk(seq: Sequence, budget: int, *, first: bool) -> int:
+    """Prompt tokens of `seq` that fit into the budget. Only the end of the prompt may end inside a block; the first
+    prompt of a forward gets a block even where the budget is smaller, so that prefill never stands still."""
+    todo, size = seq.prompt_left, seq.spec.block_size
+    if todo <= budget:
+        return todo
+    done = len(seq.request.prompt_ids) - todo
+    end = (done + budget) // size * size
+    if end <= done and first:
+        end = (done // size + 1) * size
+    return min(max(0, end - done), todo)

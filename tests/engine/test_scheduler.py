@@ -57,7 +57,10 @@ def test_prompts_are_fed_in_bounded_chunks_beside_denoising(prompts: list[int], 
     for _ in range(sum(prompts) + len(prompts)):
         turns = scheduler.batch(())
         prefill = [turn for turn in turns if turn.seq.status is Status.PREFILL]
-        assert sum(turn.advance for turn in prefill) <= budget
+        assert sum(turn.advance for turn in prefill) <= max(budget, spec().block_size)
+        for turn in prefill:
+            fed = len(turn.seq.request.prompt_ids) - turn.seq.prompt_left + turn.advance
+            assert fed % turn.seq.spec.block_size == 0 or turn.advance == turn.seq.prompt_left
         denoising = [turn.seq for turn in turns if turn.seq.status is Status.DENOISING]
         assert denoising == [seq for seq in scheduler.running if seq.status is Status.DENOISING]
         for turn in turns:

@@ -96,6 +96,7 @@ class _View:
     turn: int
     has_tools: bool
     thinking: bool
+    prompt_length: int
 
 
 def replay_model(path: Path, tokenizer: Tokenizer, format_: ToolFormat) -> ScriptedModel:
@@ -113,23 +114,30 @@ def replay_model(path: Path, tokenizer: Tokenizer, format_: ToolFormat) -> Scrip
         max_context=MAX_CONTEXT,
     )
 
-    def reply_for(prompt_ids: Sequence[int]) -> ScriptedReply:
-        view = _view(prompt_ids, tokenizer)
-        rule = next((rule for rule in rules if _matches(rule.when, view)), None)
-        if rule is None:
-            return ScriptedReply(tuple(tokenizer.encode_text(NO_RULE)))
-        return ScriptedReply(tuple(tokenizer.encode(_segments(rule, view.thinking, format_))), rule.delay_s)
+    def reply_for(ids: Sequence[int]) -> ScriptedReply:
+        view = _view(ids, tokenizer)
+        rule = next((rule for rule in rules if _matches(rule.when, view)), Rule(raw=NO_RULE))
+        reply = tokenizer.encode(_segments(rule, view.thinking, format_))
+        return ScriptedReply(tuple(reply), rule.delay_s, view.prompt_length)
 
     return ScriptedModel(spec, reply_for)
 
 
 def _view(ids: Sequence[int], tokenizer: Tokenizer) -> _View:
+    """Looks at a prompt that ends as the bundled templates end it, and at nothing after that."""
     turn, assistant = tokenizer.control[TURN], tokenizer.encode_text("assistant\n")
-    begin, end = tokenizer.control[THINK_BEGIN], tokenizer.control[THINK_END]
-    turns = sum(id_ == turn and list(ids[i + 1 : i + 1 + len(assistant)]) == assistant for i, id_ in enumerate(ids))
-    last = next((id_ for id_ in reversed(ids) if id_ in (begin, end, turn)), None)
-    text = tokenizer.decode(ids)
-    return _View(text, turns, "<tools>" in text, last == begin)
+    starts = [i + 1 for i, id_ in enumerate(ids) if id_ == turn and _follows(ids, i + 1, assistant)]
+    end = starts[-1] + len(assistant) if starts else len(ids)
+    closed = tokenizer.encode([Segment(f"{THINK_BEGIN}\n\n{THINK_END}\n\n", trusted=True)])
+    opened = tokenizer.encode([Segment(f"{THINK_BEGIN}\n", trusted=True)])
+    thinking = not _follows(ids, end, closed) and _follows(ids, end, opened)
+    end += len(opened) if thinking else len(closed) if _follows(ids, end, closed) else 0
+    text = tokenizer.decode(ids[:end])
+    return _View(text, len(starts), "<tools>" in text, thinking, end)
+
+
+def _follows(ids: Sequence[int], at: int, part: Sequence[int]) -> bool:
+    return list(ids[at : at + len(part)]) == list(part)
 
 
 def _matches(when: When, view: _View) -> bool:

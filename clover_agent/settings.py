@@ -59,7 +59,7 @@ class ModelSettings(_Group):
         description="Hold calls and response_format by a grammar; without it they are only checked at the end.",
     )
     block_size: int | None = Field(
-        default=None, ge=1, le=1024, description="Positions denoised together. Default: the checkpoint's."
+        default=None, ge=1, le=256, description="Positions denoised together. Default: the checkpoint's."
     )
     threshold: float | None = Field(
         default=None, gt=0, le=1, description="Confidence at which a position is unmasked. Default: the checkpoint's."

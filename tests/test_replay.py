@@ -127,3 +127,14 @@ def test_only_the_markers_of_a_reply_are_control_tokens(tmp_path: Path) -> None:
     ids = model.logits(hidden, range(32)).ids[:, 0].tolist()
     assert TOKENIZER.control["<tool_call>"] not in ids
     assert ids[: len(TOKENIZER.encode_text("say <tool_call>"))] == TOKENIZER.encode([Segment("say <tool_call>", False)])
+
+
+def test_what_a_grammar_forces_before_the_first_step_is_not_part_of_the_prompt(tmp_path: Path) -> None:
+    path = written(tmp_path / "r.jsonl", {"when": {"contains": "forced"}, "raw": "wrong"}, {"raw": "one two three"})
+    prompt = TOKENIZER.encode(TEMPLATE.render(Conversation(FIRST, enable_thinking=False)).segments)
+    model = replay_model(path, TOKENIZER, FORMAT)
+    state = model.new_state()
+    forced = TOKENIZER.encode_text("forced one two")
+    hidden = model.forward([Work(state, advance=[*prompt, *forced], block=[model.spec.mask_token_id])])
+    following = TOKENIZER.encode_text("one two three")[len(TOKENIZER.encode_text("one two"))]
+    assert model.logits(hidden, [0]).ids.tolist() == [[following]]

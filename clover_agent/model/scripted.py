@@ -26,11 +26,16 @@ WINDOW = 64  # tokens around the expected place in which a deviating output is l
 
 @dataclass(frozen=True, slots=True)
 class ScriptedReply:
-    """What to write, without an end token. `delay_s` is spent once, before the first token; it holds up the engine as a
-    long prefill does."""
+    """What to write, without an end token.
+
+    delay_s         spent once, before the first token; it holds up the engine as a long prefill does
+    prompt_length   where the prompt ends; None = at the first denoising step. They differ where a grammar has already
+                    forced whole blocks by then.
+    """
 
     ids: tuple[int, ...]
     delay_s: float = 0.0
+    prompt_length: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +150,9 @@ class ScriptedModel:
 
     def _denoise(self, state: ScriptedState, block: Sequence[int]) -> list[_Row]:
         if state.reply is None:
-            state.prompt_length = len(state.ids)
-            state.reply = self._reply_for(state.ids)
-            time.sleep(state.reply.delay_s)
+            state.reply = reply = self._reply_for(state.ids)
+            state.prompt_length = len(state.ids) if reply.prompt_length is None else reply.prompt_length
+            time.sleep(reply.delay_s)
         script = state.reply.ids
         known = state.ids[state.prompt_length :]
         if len(known) > 2 * len(script) + PATIENCE:

@@ -4,6 +4,7 @@ Knows no HTTP and no tensors. Every API face uses `stream`; a plain answer is th
 """
 
 import asyncio
+import logging
 import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -18,6 +19,8 @@ from clover_agent.templates import ChatTemplate
 from clover_agent.tokenizer import Tokenizer
 from clover_agent.turn import Turn
 from clover_agent.types import Conversation, Event, Finished, Prompt, SamplingParams, Started, Usage
+
+logger = logging.getLogger("clover_agent.chat")
 
 RETRY_TEMPERATURE = 0.7  # a greedy retry would repeat the mistake that it is to mend
 
@@ -90,9 +93,9 @@ class ChatService:
                 async for event in events:
                     yield event
             return
-        except (InvalidToolCall, InvalidOutput):
-            if compiled is not None and compiled.exactness == "exact":
-                raise  # the grammar promised this cannot happen: a defect, and a retry would hide it
+        except (InvalidToolCall, InvalidOutput) as error:
+            # With an exact grammar little is left that can be wrong (a key of its own choice, written twice).
+            logger.info("an answer is tried again", extra={"fields": {"reason": error.code}})
         second = await asyncio.to_thread(self._resume, job, turn)
         async with aclosing(self._attempt(job, *second)) as events:
             async for event in events:

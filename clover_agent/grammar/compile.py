@@ -20,6 +20,7 @@ from clover_agent.grammar.close import CloseSearch
 from clover_agent.grammar.constraint import Closer, Fixed, Frame, Free, GrammarConstraint, Held, Lexer, Phase
 from clover_agent.grammar.dialect import Problem, Schema
 from clover_agent.grammar.lower import required_names
+from clover_agent.grammar.numbers import NumberGuard
 from clover_agent.grammar.parts import json_schema
 from clover_agent.grammar.source import Source
 from clover_agent.grammar.spec import GrammarSpec, callable_tools
@@ -90,7 +91,9 @@ class GrammarCompiler:
         self._call_begin = self._marker(format_.call_begin)
         self._marker(format_.call_end)
         known = kinds(vocabulary)
-        self._frame = Frame(vocabulary, known, text_mask(known, vocab_size), frozenset(end_token_ids))
+        mask = text_mask(known, vocab_size)
+        numbers = NumberGuard(vocabulary, known, len(mask))
+        self._frame = Frame(vocabulary, known, mask, frozenset(end_token_ids), numbers)
         self._tokenizer = engine_tokenizer(vocabulary, end_token_ids)
         self._search = CloseSearch(vocabulary, format_)
         self._cache: OrderedDict[str, _Program] = OrderedDict()

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from llguidance import LLMatcher
 
 from clover_agent.errors import GrammarError
+from clover_agent.grammar.numbers import TAIL, NumberGuard
 from clover_agent.grammar.vocabulary import TEXT, UNUSED, Vocabulary
 
 MASK_EVERY = 512  # tokens; see `Lexer`
@@ -57,12 +58,14 @@ class Frame:
     kinds      what each id is, see `vocabulary.kinds`; length: the vocabulary's size
     ordinary   the tokens that stand for text, as packed bits, [ceil(vocab_size / 32)]
     end_ids    legal exactly where the answer may end; never consumed
+    numbers    refuses what would make a number infinite
     """
 
     vocabulary: Vocabulary
     kinds: bytes
     ordinary: npt.NDArray[np.uint32]
     end_ids: frozenset[int]
+    numbers: NumberGuard
 
     def kind(self, id_: int) -> int:
         return self.kinds[id_] if 0 <= id_ < len(self.kinds) else UNUSED
@@ -98,6 +101,7 @@ class GrammarConstraint:
         self._lexer = lexer
         self._closer = closer
         self._held_ids: list[int] = []  # what the matcher has consumed
+        self._tail = b""  # its last bytes
 
     @property
     def free(self) -> bool:
@@ -245,7 +249,7 @@ class GrammarConstraint:
         legal = int(self._matcher.validate_tokens(list(ids))) if ids else 0
         if not legal:
             self._raise_if_broken()
-        return legal
+        return self.frame.numbers.finite_prefix(self._matcher, self._tail, ids[:legal])
 
     def _consume_held(self, ids: list[int]) -> None:
         if not self._held_ids:
@@ -254,6 +258,7 @@ class GrammarConstraint:
         if not self._matcher.consume_tokens(ids):
             self._raise_if_broken()
         self._held_ids += ids
+        self._tail = b"".join([self._tail, *map(self.frame.vocabulary.token_bytes, ids[-TAIL:])])[-TAIL:]
         self._lexer.tokens += len(ids)
         if self._lexer.tokens >= MASK_EVERY:
             self._held_mask()
@@ -265,6 +270,8 @@ class GrammarConstraint:
         mask = np.zeros_like(self.frame.ordinary)
         shared = min(len(mask), len(bits))  # llguidance's has room for one more id than the vocabulary holds
         mask[:shared] = bits[:shared]
+        if self.frame.numbers.full(self._matcher, self._tail):
+            mask &= ~self.frame.numbers.digits
         for id_ in self.frame.end_ids:
             mask[id_ // 32] &= ~np.uint32(1 << id_ % 32)
         if self.accepting():

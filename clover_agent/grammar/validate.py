@@ -2,8 +2,8 @@
 
 Independent of the grammar: jsonschema on the clean schema, with no way to fetch anything (no reference in a clean
 schema leaves it, and the registry is empty), with formats asserted, and with `pattern` run by RE2 in linear time. A
-pattern that RE2 cannot run (look-around, back-references) is not checked. NaN, Infinity and numbers that overflow are
-refused. Of a key that comes twice the last value counts, as for every usual reader.
+pattern that RE2 cannot run (look-around but at the start, back-references) is not checked. NaN, Infinity and numbers
+that overflow are refused. Of a key that comes twice the last value counts, as for every usual reader.
 """
 
 import json
@@ -19,7 +19,7 @@ from referencing import Registry
 
 from clover_agent.errors import InvalidOutput, InvalidToolCall
 from clover_agent.grammar.dialect import Schema, clean
-from clover_agent.grammar.patterns import UnsupportedPatternError, compiled
+from clover_agent.grammar.patterns import UnsupportedPatternError, checker
 from clover_agent.grammar.spec import arguments_schema
 from clover_agent.types import ResponseFormat, Tool
 
@@ -138,7 +138,7 @@ def _multiple_of(validator: Any, factor: float, instance: Any, schema: Any) -> I
 
 def _found(pattern: str, text: str) -> bool:
     try:
-        return compiled(pattern).search(text) is not None
+        return checker(pattern)(text)
     except UnsupportedPatternError:
         return True
 
@@ -147,7 +147,7 @@ def _is_regex(value: object) -> bool:
     if not isinstance(value, str):
         return True
     try:
-        compiled(value)
+        checker(value)
     except UnsupportedPatternError:
         return False
     return True

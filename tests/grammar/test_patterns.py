@@ -9,7 +9,7 @@ from llguidance import LLMatcher
 
 from clover_agent.grammar.dialect import Schema
 from clover_agent.grammar.parts import json_schema
-from clover_agent.grammar.patterns import UnsupportedPatternError, compiled, translate, whole, without
+from clover_agent.grammar.patterns import UnsupportedPatternError, checker, compiled, translate, whole, without
 from tests.grammar.harness import compiler, encode
 
 # pattern, strings that match, strings that do not
@@ -78,6 +78,25 @@ def test_whole_strings(pattern: str, good: list[str], bad: list[str]) -> None:
 def test_inner_anchors_are_refused_for_whole_strings() -> None:
     with pytest.raises(UnsupportedPatternError):
         whole("(^a)b")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "good", "bad"),
+    [
+        (r"^(?!(no|never)$)[a-z]+$", ["yes", "nobody"], ["no", "never", "", "A"]),
+        (r"^(?=.*\d)(?=.*[a-z\)]).{3,}$", ["ab1", "1)x"], ["abc", "12", "123"]),
+        (r"^abc", ["abcd"], ["xabc"]),
+    ],
+)
+def test_leading_look_ahead_is_checked(pattern: str, good: list[str], bad: list[str]) -> None:
+    assert all(map(checker(pattern), good))
+    assert not any(map(checker(pattern), bad))
+
+
+@pytest.mark.parametrize("pattern", [r"a(?=b)", r"^(?!a)b|c", r"^(?!a", r"^(?=(x)\1)x"])
+def test_other_look_around_is_not(pattern: str) -> None:
+    with pytest.raises(UnsupportedPatternError):
+        checker(pattern)
 
 
 @settings(max_examples=300, deadline=None)

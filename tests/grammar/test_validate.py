@@ -93,7 +93,7 @@ def test_nothing_is_ever_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pattern_beyond_linear_time_is_not_checked_and_others_are() -> None:
-    check_call(tool(a={"pattern": "(?=x)y"}), '{"a": "z"}')
+    check_call(tool(a={"pattern": "y(?=x)"}), '{"a": "z"}')
     hostile = tool(a={"pattern": "^(a+)+$"})
     with pytest.raises(InvalidToolCall):
         check_call(hostile, dumps({"a": "a" * 20_000 + "b"}))

@@ -31,7 +31,7 @@ def _valid_calls(text: str, format_name: str, tools: Sequence[Tool]) -> list[str
         for name, arguments in found:
             check_call(BY_NAME[name], arguments)
     except InvalidToolCall as error:
-        if any(words in str(error) for words in BEYOND_THE_GRAMMAR):
+        if any(words in f"{error} {error.__cause__}" for words in BEYOND_THE_GRAMMAR):
             return None
         raise
     return [name for name, _ in found]

@@ -1,11 +1,13 @@
 """The way to the end of a held output when the token budget runs out: a short one, found by search.
 
-It may write structure and values that the model has not begun. Whether the output is at a place where that is allowed
-is the tool format's word (`open_value`): a string, number or array of a call that the model left open is never closed
-for it. A call that the model has not begun is never made up either. Knows no schemas.
+In a response format it may write structure and values that the model has not begun. In a tool call it writes closing
+structure only: an agent will run the call, and a value that nobody chose (`"content": ""`) may do harm. A string,
+number or array of a call that the model left open is never closed for it either (`open_value`, the tool format's word),
+nor is a call made up that the model has not begun. Knows no schemas.
 """
 
 import heapq
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +23,8 @@ from clover_agent.grammar.vocabulary import Vocabulary
 MAX_NODES = 300
 MAX_TOO_LONG = 6  # ways that outgrew the budget; the greedy way is about the shortest, others will not be much shorter
 TOKEN_COST = 0.03
+
+_STRUCTURE = re.compile(r"(?:[\]}\s]|</\w+>)*")
 
 # Texts that lead to an end, the most welcome first; each is one step of the search.
 _IN_TEXT = ('"}', '"', '"]')
@@ -81,7 +85,8 @@ class CloseSearch:
     def _close(
         self, members: Sequence[tuple[int, ...]], matcher: LLMatcher, held_ids: Sequence[int], budget: int
     ) -> list[int] | None:
-        if self._value_is_open(held_ids):
+        body = self._open_call(held_ids)
+        if body is not None and self._format.open_value(body):
             return None
         ways = [_Way(0.0, 0, matcher, (), ())]
         serial = too_long = 0
@@ -95,7 +100,7 @@ class CloseSearch:
                 too_long += ids is not None
                 continue
             if here.is_accepting():
-                return list(ids)
+                return list(ids) if body is None or self._is_structure(ids) else None
             for rank, step in enumerate(self._legal(here, members)):
                 serial += 1
                 heapq.heappush(ways, _Way(way.cost + rank + TOKEN_COST * len(step), serial, here, ids, step))
@@ -104,13 +109,19 @@ class CloseSearch:
     def _encoded(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
         return [tuple(self._vocabulary.encode_text(text)) for text in texts]
 
-    def _value_is_open(self, held_ids: Sequence[int]) -> bool:
-        """The frontier is inside a call, at a place where only the model may go on."""
+    def _open_call(self, held_ids: Sequence[int]) -> str | None:
+        """The body, so far, of the call that the frontier is in; None outside of calls."""
         marks = [n for n, id_ in enumerate(held_ids) if id_ in (self._begin, self._end)]
         if not marks or held_ids[marks[-1]] == self._end:
-            return False
-        body = b"".join(map(self._vocabulary.token_bytes, held_ids[marks[-1] + 1 :]))
-        return self._format.open_value(body.decode("utf-8", "replace"))
+            return None
+        return self._text(held_ids[marks[-1] + 1 :])
+
+    def _is_structure(self, ids: Sequence[int]) -> bool:
+        """The text only closes what is open: brackets, white space, closing tags and markers."""
+        return _STRUCTURE.fullmatch(self._text(ids)) is not None
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return b"".join(map(self._vocabulary.token_bytes, ids)).decode("utf-8", "replace")
 
     def _follow(self, here: LLMatcher, way: _Way) -> tuple[int, ...] | None:
         """Take the step and what it forces; None where that would begin a call or is a dead end."""

@@ -1,4 +1,6 @@
-"""Closing out: structure and what was not begun, never what the model left open in a call."""
+"""Closing out: a response format wherever it stands, a call only where nothing but closing structure is missing."""
+
+import json
 
 import pytest
 
@@ -32,12 +34,18 @@ XML = "<tool_call>\n<function=write>\n"
         ("hermes_json", HERMES + '{"path": "a", "lines": [1, 2], "n": 1'),
         ("hermes_json", HERMES + '{"path": "a", "lines": [1, '),
         ("hermes_json", HERMES + '{"path": "a\\"'),
+        ("hermes_json", HERMES + '{"path": "a", "lines": [1, 2]'),  # a required value is missing: it is not made up
+        ("hermes_json", HERMES + '{"path": "'),
+        ("hermes_json", HERMES + '{"path": "a", "lines": ['),
+        ("hermes_json", HERMES),
         ("hermes_json", '<tool_call>\n{"name": "w'),
         ("hermes_json", '<tool_call>\n{"name": "'),
         ("hermes_json", "<tool_call>"),
         ("qwen_xml", XML + "<parameter=path>\n/etc"),
         ("qwen_xml", XML + "<parameter=path>\n/etc\n</param"),
         ("qwen_xml", XML + "<parameter=path>\na\n</parameter>\n<parameter=lines>\n[1"),
+        ("qwen_xml", XML + "<parameter=path>\na\n</parameter>\n"),
+        ("qwen_xml", XML),
         ("qwen_xml", "<tool_call>\n<function=w"),
         ("qwen_xml", "<tool_call>\n<function="),
     ],
@@ -52,23 +60,15 @@ def test_what_the_model_left_open_stays_open(format_name: str, written: str) -> 
     ("format_name", "written", "closed"),
     [
         ("hermes_json", HERMES + '{"path": "a", "lines": [1, 2], "n": 1}', "}\n</tool_call>"),
-        ("hermes_json", HERMES + '{"path": "a", "lines": [1, 2]', ', "n": 0}}\n</tool_call>'),
-        ("hermes_json", HERMES + '{"path": "', '", "lines": [], "n": 0}}\n</tool_call>'),
-        ("hermes_json", HERMES + '{"path": "a", "lines": [', '], "n": 0}}\n</tool_call>'),
         (
             "qwen_xml",
             XML
             + "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in (("path", "a"), ("lines", "[]"), ("n", 1))),
             "</function>\n</tool_call>",
         ),
-        (
-            "qwen_xml",
-            XML + "<parameter=path>\na\n</parameter>\n",
-            "<parameter=lines>\n[]\n</parameter>\n<parameter=n>\n0\n</parameter>\n</function>\n</tool_call>",
-        ),
     ],
 )
-def test_structure_and_what_was_not_begun_is_written(format_name: str, written: str, closed: str) -> None:
+def test_closing_structure_is_written(format_name: str, written: str, closed: str) -> None:
     held = constraint(format_name, tools=[WRITE, Tool("wipe")], tool_choice=REQUIRED)
     held.consume(encode(written))
     ids = held.close(1000)
@@ -112,13 +112,12 @@ def test_a_response_format_is_closed_wherever_it_stands(written: str) -> None:
 
 
 @pytest.mark.parametrize("format_name", ["hermes_json", "qwen_xml"])
-def test_every_tool_can_be_closed_once_its_name_is_written(format_name: str) -> None:
+def test_no_argument_of_a_call_is_ever_made_up(format_name: str) -> None:
     begun = {"hermes_json": '<tool_call>\n{{"name": "{}", "arguments": ', "qwen_xml": "<tool_call>\n<function={}>\n"}
     for tool, _ in EXAMPLES:
         held = constraint(format_name, tools=[tool, Tool("other")], tool_choice=REQUIRED)
         written = begun[format_name].format(tool.name)
         held.consume(encode(written))
         ids = held.close(300)
-        assert ids is not None, tool.name
-        ((name, _),) = calls(written + decode(ids), format_name, [tool])
-        assert name == tool.name
+        if ids is not None:
+            assert [json.loads(arguments) for _, arguments in calls(written + decode(ids), format_name, [tool])] == [{}]

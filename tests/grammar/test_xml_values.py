@@ -10,7 +10,7 @@ from clover_agent.errors import InvalidToolCall
 from clover_agent.formats import FORMATS
 from clover_agent.grammar import check_call
 from clover_agent.types import Tool, ToolChoice
-from tests.grammar.harness import compiler, constraint, encode
+from tests.grammar.harness import compiler, constraint, encode, vocabulary
 
 XML = FORMATS["qwen_xml"]
 REQUIRED = ToolChoice("required")
@@ -100,7 +100,8 @@ def test_ordinary_text_is_legal(value: str) -> None:
         XML.encode("f", {"a": value})
     except InvalidToolCall:
         return
-    if "</parameter>" not in value:
+    # The harness reads control strings as their tokens, which are never legal in a value.
+    if not any(marker in value for marker in ("</parameter>", *vocabulary("small").control)):
         assert holds(asked, value)
 
 

@@ -38,7 +38,7 @@ def get_weather(city: str) -> str:
 
 def set_timer(minutes: int, label: str = "") -> str:
     """Start a countdown timer"""
-    return json.dumps({"status": "started", "minutes": minutes, "label": label})
+    return json.dumps({"status": "started", "minutes": minutes, **({"label": label} if label else {})})
 
 
 def calculate(expression: str) -> str:

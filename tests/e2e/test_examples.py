@@ -1,0 +1,21 @@
+"""The examples run as they lie there."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+
+
+def test_the_agent_with_the_openai_sdk(sprout_url: str) -> None:
+    agent = EXAMPLES / "openai-sdk" / "agent.py"
+    run = subprocess.run(
+        [sys.executable, str(agent), f"{sprout_url}/v1", "What's the weather in Lisbon?"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[0] == 'calling get_weather({"city": "Lisbon"})'
+    assert "21" in run.stdout.splitlines()[1]

@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 export HF_HUB_OFFLINE := 1
 export LITELLM_LOCAL_MODEL_COST_MAP := True
 
-.PHONY: setup demo test check lint types tests test-wheel format train bench clean
+.PHONY: setup demo test check lint types tests test-wheel test-agents format train bench clean
 
 setup: $(VENV)/.ready
 
@@ -36,6 +36,11 @@ tests: setup
 # A wheel in a clean environment, as a user gets it.
 test-wheel: setup
 	scripts/test-wheel $(PY)
+
+# Real agents from npm and PyPI, one after the other: about two and a half minutes, 950 MB in .agents/.
+test-agents: setup
+	scripts/install-agents
+	$(PY) -m pytest -q tests/agents
 
 format: setup
 	$(VENV)/bin/ruff check --fix .

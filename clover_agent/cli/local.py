@@ -1,12 +1,13 @@
 """A gateway on a free port of the loopback interface, for as long as a `with` block lasts.
 
-For commands that talk to a model through HTTP, as a user's program would, and for the tests of examples.
+For commands that talk to a model through HTTP, as a user's program would, and for the tests of examples and agents.
 """
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 
@@ -17,16 +18,25 @@ from clover_agent.settings import EngineSettings, ModelSettings, ServerSettings,
 
 
 @contextmanager
-def local_gateway(model: str, *, grammar: bool = True, engine: EngineSettings | None = None) -> Iterator[str]:
-    """Serve `model` and yield the base URL, without `/v1`. Raises `LoadFailed` if the model cannot be loaded."""
+def local_gateway(
+    model: str, *, names: tuple[str, ...] = (), grammar: bool = True, engine: EngineSettings | None = None
+) -> Iterator[str]:
+    """Serve `model`, under its own name or `names`, and yield the base URL, without `/v1`. Raises `LoadFailed` if the
+    model cannot be loaded."""
     settings = Settings(
-        model=ModelSettings(model=model, grammar=grammar),
+        model=ModelSettings(model=model, served_model_name=names, grammar=grammar),
         engine=engine or EngineSettings(),
         server=ServerSettings(port=0, drain_s=0),
     )
-    service = load_service(settings)
+    with serving(create_app(load_service(settings), settings)) as url:
+        yield url
+
+
+@contextmanager
+def serving(app: Callable[..., Any]) -> Iterator[str]:
+    """Serve an ASGI application and yield its base URL. Raises `LoadFailed` if it does not start."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(create_app(service, settings), log_config=None, lifespan="on", timeout_graceful_shutdown=5)
+    config = uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=5)
     server = _Announcing(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="clover-gateway")
     thread.start()

@@ -18,13 +18,10 @@ from clover_agent.settings import EngineSettings, ModelSettings, ServerSettings,
 
 
 @contextmanager
-def local_gateway(
-    model: str, *, names: tuple[str, ...] = (), grammar: bool = True, engine: EngineSettings | None = None
-) -> Iterator[str]:
-    """Serve `model`, under its own name or `names`, and yield the base URL, without `/v1`. Raises `LoadFailed` if the
-    model cannot be loaded."""
+def local_gateway(model: str, *, grammar: bool = True, engine: EngineSettings | None = None) -> Iterator[str]:
+    """Serve `model` and yield the base URL, without `/v1`. Raises `LoadFailed` if the model cannot be loaded."""
     settings = Settings(
-        model=ModelSettings(model=model, served_model_name=names, grammar=grammar),
+        model=ModelSettings(model=model, grammar=grammar),
         engine=engine or EngineSettings(),
         server=ServerSettings(port=0, drain_s=0),
     )

@@ -34,6 +34,7 @@ _TEXT = ResponseFormat()
 
 AFTER_THOUGHT = "\n\n"
 BETWEEN_CALLS = "\n"
+ENDLESS = 10_000  # tokens that a schema forces in a row: llguidance itself gives up after 50,000
 MAX_REQUIRED = 48  # names that the search for a way to the end is told of
 
 # About 50 ms for the lexer of a grammar, 200 ms for its work between two masks, 50 MB for what it remembers. Masks are
@@ -180,11 +181,20 @@ class GrammarCompiler:
                 f"These schemas are too much for one grammar: {_first_line(matcher.get_error())}", param="tools"
             )
         for source in sources:
+            self._refuse_endless(source)
             source.refuse_if_strict()
         required = dict.fromkeys(name for source in sources for name in required_names(source.schema))
         closer = self._search.closer(islice(required, MAX_REQUIRED))
         problems = tuple(problem for source in sources for problem in source.problems)
         return _Program(matcher, Lexer(), closer, problems)
+
+    def _refuse_endless(self, source: Source) -> None:
+        """A schema that requires itself without end has no finite value: what it forces at once never ends."""
+        if not isinstance(source.schema, dict) or "$defs" not in source.schema:
+            return
+        matcher = self._matcher(f"start: {source.name}\n{self._rules([source])}")
+        if len(matcher.compute_ff_tokens()) > ENDLESS or matcher.is_error():
+            raise InvalidSchema(f"No output can satisfy {source.label}: it requires itself without end ($ref).")
 
     def _settle(self, source: Source) -> None:
         """Loosen a schema until its rule compiles by itself."""

@@ -293,3 +293,11 @@ def test_a_padded_head_has_a_wider_mask() -> None:
     assert mask.shape == (-(-size // 32),)
     assert isinstance(compiled.constraint, GrammarConstraint)
     assert max(legal(compiled.constraint)) < vocabulary("small").vocab_size
+
+
+@pytest.mark.parametrize("format_name", ["hermes_json", "qwen_xml"])
+def test_a_schema_that_requires_itself_without_end_is_refused(format_name: str) -> None:
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "required": ["next"]}
+    tool = Tool("f", parameters={"$defs": {"node": node}, "$ref": "#/$defs/node"})
+    with pytest.raises(InvalidSchema, match="without end"):
+        constraint(format_name, tools=[tool])

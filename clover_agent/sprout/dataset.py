@@ -26,7 +26,7 @@ from clover_agent.sprout.shards import pack, save_shards
 from clover_agent.sprout.synthetic import Boxes, Synthesizer
 from clover_agent.sprout.toolbox import AgentBox, SchemaBox, split_schemas
 
-SYNTHETIC: Mapping[str, float] = {"single": 48, "pair": 7, "none": 9, "answer": 9, "chat": 2, "history": 4}
+SYNTHETIC: Mapping[str, float] = {"single": 44, "pair": 9, "none": 14, "answer": 8, "chat": 2, "history": 4}
 RECORDS: Mapping[str, float] = {"snips": 6, "nlued": 6, "tm4": 4, "polyai": 1.5, "sealtools": 1.5, "clinc": 2}
 DISTRACTORS = (16, 26, 22, 15, 9, 7, 5)  # weight of 0, 1, … distractor tools
 MAX_TOKENS = 448

@@ -267,7 +267,9 @@ def parse(arguments: list[str] | None = None) -> TrainOptions:
 
 def main() -> None:
     console = Console()
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # save before dying
+    # Save before dying; SIGINT too, which a shell sets to "ignore" in what it starts in the background.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
     try:
         run(parse(), console)
     except CloverError as error:

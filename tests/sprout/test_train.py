@@ -1,4 +1,7 @@
 import json
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -139,3 +142,21 @@ def test_the_default_config_takes_its_ids_from_the_tokenizer(tmp_path: Path) -> 
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 3}}, "added_tokens": added[:2]}))
     with pytest.raises(LoadFailed, match=r"<\|mask\|>"):
         read_config(tmp_path)
+
+
+def test_being_told_to_end_saves(options: TrainOptions) -> None:
+    """Also where SIGINT was ignored from the start, as a shell does it for what runs in the background."""
+    arguments = ["--data", str(options.data), "--out", str(options.out), "--minutes", "30", "--log-every", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "clover_agent.sprout.train", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),  # noqa: PLW1509
+    )
+    with process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if " step " in line:
+                process.terminate()
+    assert process.returncode == 0
+    assert "model" in checkpoint(options)

@@ -18,7 +18,7 @@ from clover_agent.formats import ToolFormat, get_format, infer_format
 from clover_agent.grammar import GrammarCompiler
 from clover_agent.model.native import load_native
 from clover_agent.model.protocol import BlockModel
-from clover_agent.replay import replay_model
+from clover_agent.replay import MAX_CONTEXT, replay_model
 from clover_agent.settings import ModelSettings, Settings
 from clover_agent.templates import ChatTemplate, template_source
 from clover_agent.tokenizer import Tokenizer
@@ -54,7 +54,7 @@ def load_service(settings: Settings) -> ChatService:
         ),
     )
     served = ServedModel(
-        names=wanted.served_model_name or (_name(wanted.model),),
+        names=_names(wanted),
         tokenizer=tokenizer,
         template=template,
         format=format_,
@@ -66,6 +66,17 @@ def load_service(settings: Settings) -> ChatService:
         template_kwargs=wanted.default_chat_template_kwargs,
     )
     return ChatService(served, engine)
+
+
+def announced(settings: Settings) -> tuple[tuple[str, ...], int]:
+    """The names that the model of the settings is served under, and its context, without loading the weights.
+
+    Raises `LoadFailed` if there is no such model.
+    """
+    wanted = settings.model
+    config = _read_json(_checkpoint(wanted.model) / "config.json")
+    context = MAX_CONTEXT if wanted.model.startswith(REPLAY) else int(config.get("max_position_embeddings", 0))
+    return _names(wanted), min(context, wanted.max_model_len or context)
 
 
 def load_text_parts(wanted: ModelSettings) -> tuple[Tokenizer, ChatTemplate, ToolFormat]:
@@ -88,9 +99,11 @@ def _checkpoint(model: str) -> Path:
     return path
 
 
-def _name(model: str) -> str:
-    """What the model is called if the operator says nothing: sprout, replay, or the directory's name."""
-    return "replay" if model.startswith(REPLAY) else Path(model).resolve().name if model != "sprout" else model
+def _names(wanted: ModelSettings) -> tuple[str, ...]:
+    """What clients may call the model. If the operator says nothing: sprout, replay, or the directory's name."""
+    model = wanted.model
+    name = "replay" if model.startswith(REPLAY) else Path(model).resolve().name if model != "sprout" else model
+    return wanted.served_model_name or (name,)
 
 
 def _template_and_format(

@@ -30,16 +30,11 @@ async def create_completion(request: Request) -> Response:
     """Messages and tools in; text, thoughts and whole, valid tool calls out, as one answer or as events."""
     gateway: Gateway = request.app.state.gateway
     server = gateway.settings.server
-    max_context = gateway.service.max_context  # raises first where there is no service: the body need not be read
+    gateway.service  # noqa: B018 - raises where there is none: the body need not be read then
     body = await read_body(request, ChatCompletionRequest, server.max_body_bytes)
-    gateway.check_model(body.model)
-    # On a thread: a schema of 200 KB takes a second to check.
-    conversation = await asyncio.to_thread(
-        to_conversation, body, gateway.schemas, max_context=max_context, deadline_s=server.request_timeout
-    )
-    answer = _answer(gateway, body)
+    answer, conversation = await prepare(gateway, body, server.request_timeout)
     if not body.stream:
-        started, completion = await unless_gone(request, _complete(gateway, conversation, body.model))
+        started, completion = await unless_gone(request, complete(gateway, conversation, body.model))
         return JSONResponse(answer.whole(completion), headers=grammar_header(started))
     relay = Relay(gateway.stream(conversation, body.model))
     try:
@@ -51,17 +46,27 @@ async def create_completion(request: Request) -> Response:
     return EventStream(frames, relay, server, grammar_header(relay.started))
 
 
-def _answer(gateway: Gateway, body: ChatCompletionRequest) -> Answer:
+async def prepare(
+    gateway: Gateway, body: ChatCompletionRequest, deadline_s: float | None
+) -> tuple[Answer, Conversation]:
+    """The identity of the answer and the conversation to be answered. Raises the errors of `errors.py`."""
+    gateway.check_model(body.model)
+    # On a thread: a schema of 200 KB takes a second to check.
+    conversation = await asyncio.to_thread(
+        to_conversation, body, gateway.schemas, max_context=gateway.service.max_context, deadline_s=deadline_s
+    )
     options = body.stream_options
-    return Answer(
+    answer = Answer(
         model=body.model,
         fingerprint=gateway.fingerprint,
         include_usage=bool(options and options.include_usage),
         include_drafts=bool(options and options.include_drafts),
     )
+    return answer, conversation
 
 
-async def _complete(gateway: Gateway, conversation: Conversation, model: str) -> tuple[Started | None, Completion]:
+async def complete(gateway: Gateway, conversation: Conversation, model: str) -> tuple[Started | None, Completion]:
+    """The whole answer, and how it was held."""
     async with aclosing(gateway.stream(conversation, model)) as stream:
         events = [event async for event in stream]
     return next((event for event in events if isinstance(event, Started)), None), collect(events)

@@ -1,0 +1,60 @@
+"""LiteLLM custom provider: `clover/<model>`, in this process or over HTTP.
+
+    import litellm, clover_agent.litellm_provider as clover
+
+    clover.register()                                          # the model that CLOVER_MODEL names, sprout by default
+    litellm.completion("clover/sprout", messages=[...], tools=[...])
+    litellm.completion("clover/any", api_base="http://127.0.0.1:8000/v1", messages=[...])
+
+For the LiteLLM proxy: `custom_handler: clover_agent.litellm_provider.handler` (docs/litellm.md). LiteLLM has no plugin
+discovery, so registration is explicit. What may be loaded in process is said by `register` or the environment, never
+by a request.
+"""
+
+import litellm
+
+from clover_agent.litellm_provider.handler import PROVIDER, CloverLLM
+from clover_agent.litellm_provider.host import HOST
+from clover_agent.settings import Settings
+
+__all__ = ["PROVIDER", "CloverLLM", "handler", "register"]
+
+handler = CloverLLM(HOST)
+
+
+def register(*models: str | Settings) -> CloverLLM:
+    """Make `clover/…` known to LiteLLM, and `models` available in process; the handler.
+
+    A model is what `clover-agent serve --model` takes, or whole settings; none at all: what the environment says
+    (`CLOVER_MODEL` and the rest). It is loaded at its first request. Calling again adds models. Raises `LoadFailed` for
+    one that does not exist.
+    """
+    known = [entry for entry in litellm.custom_provider_map if entry["provider"] != PROVIDER]
+    litellm.custom_provider_map = [*known, {"provider": PROVIDER, "custom_handler": handler}]
+    litellm.utils.custom_llm_setup()
+    for model in models or (Settings.load(),):
+        settings = model if isinstance(model, Settings) else Settings.load(flags={"model": model})
+        for name, context in HOST.allow(settings).items():
+            litellm.register_model({f"{PROVIDER}/{name}": model_info(context)})
+    return handler
+
+
+def model_info(max_context: int) -> dict[str, object]:
+    """What LiteLLM wants to know of a model, in its own words. `max_context`: prompt and new tokens together."""
+    return {
+        "litellm_provider": PROVIDER,
+        "mode": "chat",
+        "max_tokens": max_context,
+        "max_input_tokens": max_context,
+        "max_output_tokens": max_context,
+        "input_cost_per_token": 0.0,
+        "output_cost_per_token": 0.0,
+        "cache_creation_input_token_cost": 0.0,
+        "cache_read_input_token_cost": 0.0,
+        "supports_function_calling": True,
+        "supports_parallel_function_calling": True,
+        "supports_tool_choice": True,
+        "supports_response_schema": True,
+        "supports_reasoning": True,
+        "supports_system_messages": True,
+    }

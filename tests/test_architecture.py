@@ -32,8 +32,9 @@ ALLOWED: dict[str, set[str]] = {
     "loading": {"replay", *LEAVES, "formats", "templates", "grammar", "parsing", "model", "engine", "chat"},
     "sprout": {*LEAVES, "formats", "templates", "model"},
     "api": {*LEAVES, "parsing", "formats", "chat"},
-    "litellm_provider": {*LEAVES, "parsing", "api", "chat", "loading"},
-    "cli": {*LEAVES, "formats", "templates", "parsing", "api", "chat", "loading", "sprout", "litellm_provider"},
+    "proxy_config": set(),
+    "litellm_provider": {*LEAVES, "proxy_config", "parsing", "api", "chat", "loading"},
+    "cli": {*LEAVES, "formats", "templates", "parsing", "api", "chat", "loading", "sprout", "proxy_config"},
     "__init__": set(),
     "__main__": {"cli"},
 }

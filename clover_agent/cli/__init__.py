@@ -8,12 +8,13 @@ from typer.core import TyperGroup
 
 from clover_agent import __version__
 
-# Command -> its line in the help. The command's function has the same name as its file.
+# Command -> its line in the help. The command's function has the same name as its file, with _ for -.
 COMMANDS = {
     "serve": "Start the gateway.",
     "demo": "Watch the embedded model call a tool, start to finish.",
     "render": "Print the exact prompt of a request, segments marked.",
     "parse": "Parse model output into an assistant message.",
+    "litellm-config": "Print a configuration for the LiteLLM proxy.",
     "evaluate": "Score any OpenAI-compatible endpoint on tool-calling records.",
 }
 
@@ -27,9 +28,10 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"clover_agent.cli.{cmd_name}")
+        file = cmd_name.replace("-", "_")
+        module = import_module(f"clover_agent.cli.{file}")
         one = typer.Typer(add_completion=False)
-        one.command(name=cmd_name)(getattr(module, cmd_name))
+        one.command(name=cmd_name)(getattr(module, file))
         return typer.main.get_command(one)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

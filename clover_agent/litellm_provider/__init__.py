@@ -13,8 +13,9 @@ by a request.
 
 import litellm
 
-from clover_agent.litellm_provider.handler import PROVIDER, CloverLLM
+from clover_agent.litellm_provider.handler import CloverLLM
 from clover_agent.litellm_provider.host import HOST
+from clover_agent.proxy_config import PROVIDER, model_info
 from clover_agent.settings import Settings
 
 __all__ = ["PROVIDER", "CloverLLM", "handler", "register"]
@@ -35,26 +36,5 @@ def register(*models: str | Settings) -> CloverLLM:
     for model in models or (Settings.load(),):
         settings = model if isinstance(model, Settings) else Settings.load(flags={"model": model})
         for name, context in HOST.allow(settings).items():
-            litellm.register_model({f"{PROVIDER}/{name}": model_info(context)})
+            litellm.register_model({f"{PROVIDER}/{name}": {"litellm_provider": PROVIDER, **model_info(context)}})
     return handler
-
-
-def model_info(max_context: int) -> dict[str, object]:
-    """What LiteLLM wants to know of a model, in its own words. `max_context`: prompt and new tokens together."""
-    return {
-        "litellm_provider": PROVIDER,
-        "mode": "chat",
-        "max_tokens": max_context,
-        "max_input_tokens": max_context,
-        "max_output_tokens": max_context,
-        "input_cost_per_token": 0.0,
-        "output_cost_per_token": 0.0,
-        "cache_creation_input_token_cost": 0.0,
-        "cache_read_input_token_cost": 0.0,
-        "supports_function_calling": True,
-        "supports_parallel_function_calling": True,
-        "supports_tool_choice": True,
-        "supports_response_schema": True,
-        "supports_reasoning": True,
-        "supports_system_messages": True,
-    }

@@ -21,8 +21,8 @@ from clover_agent.errors import CloverError
 from clover_agent.litellm_provider import remote
 from clover_agent.litellm_provider.host import Host
 from clover_agent.litellm_provider.wire import ChunkOrder, litellm_error, request_body, seconds, whole_answer
+from clover_agent.proxy_config import PROVIDER
 
-PROVIDER = "clover"
 PATIENCE_S = 1.0  # bounded: LiteLLM has few worker threads, and each stream that begins holds one as long
 
 logger = logging.getLogger("clover_agent.litellm")

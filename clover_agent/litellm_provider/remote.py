@@ -4,7 +4,9 @@ from collections.abc import AsyncGenerator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, Timeout
+
+CONNECT_S = 5.0  # a machine that is switched off does not answer at all; the router shall soon ask another one
 
 
 async def complete(client: AsyncOpenAI, body: Mapping[str, Any], timeout_s: float | None) -> dict[str, Any]:
@@ -40,5 +42,5 @@ def _arguments(body: Mapping[str, Any], timeout_s: float | None) -> dict[str, An
     return {
         **{name: body[name] for name in named if name in body},
         "extra_body": {name: value for name, value in body.items() if name not in named},
-        "timeout": timeout_s,
+        "timeout": Timeout(timeout_s, connect=CONNECT_S),
     }

@@ -78,7 +78,9 @@ def _kind_and_message(error: Exception) -> tuple[Any, str]:
     if isinstance(error, openai.APITimeoutError):
         return litellm.Timeout, "The gateway did not answer in time."
     if isinstance(error, openai.APIConnectionError):
-        return litellm.APIConnectionError, f"The gateway cannot be reached: {error.__cause__ or error}"
+        # Not litellm.APIConnectionError: the router never leaves a deployment alone for that one, and would ask a dead
+        # gateway again and again.
+        return litellm.ServiceUnavailableError, f"The gateway cannot be reached: {error.__cause__ or error}"
     if isinstance(error, openai.APIError):
         status = error.status_code if isinstance(error, openai.APIStatusError) else 500  # without: in mid-stream
         body = error.body if isinstance(error.body, dict) else {}

@@ -88,7 +88,7 @@ def test_errors_before_the_first_chunk_have_their_class(kind: str, way: str, pla
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_gateway_that_is_not_there(way: str) -> None:
-    with pytest.raises(litellm.APIConnectionError, match="cannot be reached"):
+    with pytest.raises(litellm.ServiceUnavailableError, match="cannot be reached"):
         WAYS[way](model="clover/replay", api_base="http://127.0.0.1:9", **asked("Hi"))
 
 

@@ -40,6 +40,9 @@ class TokenSnapshot:
     def length(self) -> int:
         return len(self.tokens)
 
+    def shed(self) -> None:
+        """There is nothing to gain."""
+
 
 @dataclass(slots=True)
 class BabbleState:
@@ -50,7 +53,7 @@ class BabbleState:
     def length(self) -> int:
         return len(self.tokens)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, base: Snapshot | None = None) -> Snapshot:
         return TokenSnapshot(tuple(self.tokens))
 
     def restore(self, snapshot: Snapshot) -> None:

@@ -15,6 +15,7 @@ import torch
 
 from clover_agent.engine.options import EngineOptions
 from clover_agent.engine.outbox import Outbox
+from clover_agent.engine.prefix_cache import CacheStats
 from clover_agent.engine.request import GenerationRequest, Sequence, check
 from clover_agent.engine.runner import Runner
 from clover_agent.engine.scheduler import Scheduler
@@ -36,6 +37,7 @@ class EngineStats:
     failed: int = 0
     prompt_tokens: int = 0
     work: DiffusionStats = field(default_factory=DiffusionStats)
+    cache: CacheStats = field(default_factory=CacheStats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,16 @@ class Engine:
         return self._open and self._thread.is_alive()
 
     def stats(self) -> EngineStats:
-        return replace(self._totals, running=len(self._scheduler.running), waiting=len(self._scheduler.waiting))
+        return replace(
+            self._totals,
+            running=len(self._scheduler.running),
+            waiting=len(self._scheduler.waiting),
+            cache=self._runner.reuse.cache.stats(),
+        )
+
+    def check_integrity(self) -> None:
+        """Raise `RuntimeError` if ended requests left something behind. For an engine that is closed."""
+        self._runner.reuse.cache.check_integrity(idle=True)
 
     def start(self) -> None:
         """Start the engine's thread. Once only."""
@@ -156,6 +167,7 @@ class Engine:
             self._fail(seq, DeadlineExceeded("The request's deadline has passed."))
         for seq in self._scheduler.admit():
             self._start(seq)
+        self._runner.reuse.catch_up(self._scheduler.running)
         turns = self._scheduler.batch(self._paused())
         if not turns:
             return
@@ -173,6 +185,8 @@ class Engine:
         """Handle every command; wait for one if there is nothing to run."""
         try:
             if self._scheduler.stalled(self._paused()):
+                if not self._streams:
+                    self._runner.reuse.check_idle()
                 self._handle(self._inbox.get(timeout=self._patience()))
             while True:
                 self._handle(self._inbox.get_nowait())
@@ -231,6 +245,7 @@ class Engine:
         """Forget a sequence and give its slot and memory back."""
         del self._streams[seq.id]
         self._scheduler.remove(seq)
+        self._runner.reuse.end(seq)
         seq.free()
         totals = self._totals
         self._totals = replace(

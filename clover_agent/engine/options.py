@@ -21,8 +21,10 @@ class EngineOptions:
 
     max_num_seqs     requests that share the forwards
     max_waiting      requests that may queue for a slot; one more is refused with `Overloaded`
-    prefill_tokens   most prompt tokens in one forward, all requests together (at least a block's), so that prompts do
-                     not stall the others
+    prefill_tokens   most prompt tokens in one forward, all requests together (at least a block's)
+    prefill_beside   the same for a forward that denoises blocks too: what a prompt may hold up streams by
+    state_memory     bytes that the states of running requests may grow to, all together; None = no limit
+    prefix_cache     bytes of snapshots that are kept for later prompts; 0 = none
     outbox_size      steps that a slow reader may leave unread before its request is paused
     candidates       most probable tokens per position that are tried against a grammar before a dense row is fetched
     strategy         see `Strategy`
@@ -35,6 +37,9 @@ class EngineOptions:
     max_num_seqs: int = 8
     max_waiting: int = 64
     prefill_tokens: int = 2048
+    prefill_beside: int = 512
+    state_memory: int | None = None
+    prefix_cache: int = 0
     outbox_size: int = 64
     candidates: int = 16
     strategy: Strategy = Strategy.PREFIX

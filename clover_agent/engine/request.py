@@ -5,12 +5,14 @@ from collections import deque
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from typing import Literal
 
 from clover_agent.engine.block import Block
+from clover_agent.engine.prefix_cache import Entry
 from clover_agent.engine.processors import History, Query, samples
 from clover_agent.errors import ContextLengthExceeded, InvalidRequest
-from clover_agent.model.protocol import ModelSpec, State, Work
+from clover_agent.model.protocol import ModelSpec, Snapshot, State, Work
 from clover_agent.types import Constraint, DiffusionStats, SamplingParams, Step
 
 MAX_BLOCK_SIZE = 256
@@ -22,6 +24,7 @@ class GenerationRequest:
 
     drafts       steps also tell the unfinished rest of the current block
     deadline_s   seconds from submission after which the request ends with `DeadlineExceeded`
+    keep_at      lengths of heads of the prompt that later prompts are likely to share: their states are worth keeping
     """
 
     id: str
@@ -30,6 +33,7 @@ class GenerationRequest:
     constraint: Constraint | None = None
     drafts: bool = False
     deadline_s: float | None = None
+    keep_at: tuple[int, ...] = ()
 
 
 def check(request: GenerationRequest, spec: ModelSpec) -> None:
@@ -81,6 +85,8 @@ class Sequence:
         self.state: State | None = None
         self.history: History | None = None
         self.pending: deque[Ids[int]] = deque()
+        self.marks: dict[int, bytes] = {}  # lengths of the prompt at which the prefix cache wants its state, their keys
+        self.held: Entry | None = None  # the longest entry of the prefix cache that this request runs on
         self.finish_reason: Literal["stop", "length"] | None = None
         self.check_at = 0  # output length at which the close-out watch looks again
         self._random = random.Random(params.seed)  # noqa: S311 - reproducible draws, not secrets
@@ -116,6 +122,12 @@ class Sequence:
         return self.budget - len(self.output)
 
     @property
+    def state_bytes(self) -> int:
+        """Memory that the state may grow to: prompt, all new tokens, and the block being denoised."""
+        tokens = len(self.request.prompt_ids) + self.budget + (self.params.block_size or self.spec.block_size)
+        return self.spec.state_bytes + self.spec.token_bytes * tokens
+
+    @property
     def stats(self) -> DiffusionStats:
         return DiffusionStats(
             self._denoising_steps, self._forwards, self._forced_tokens, len(self.output), self._cached_tokens
@@ -126,8 +138,31 @@ class Sequence:
         self.state = state
         self.history = history
         self._cached_tokens = state.length
-        if prompt := self.request.prompt_ids[state.length :]:
-            self.pending.append(prompt)
+        self.pending.extend(self._prompt_pieces())
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Skip a part of the prompt: take over the state of a head of it that is longer than what is there."""
+        if self.state is None:
+            raise RuntimeError("a sequence without a slot has no state to restore")
+        left = self.prompt_left
+        while left > 0:
+            left -= len(self.pending.popleft())
+        self._cached_tokens += snapshot.length - self.state.length
+        self.state.restore(snapshot)
+        self.pending.extendleft(reversed(self._prompt_pieces()))
+
+    def _prompt_pieces(self) -> list[Ids[int]]:
+        """What is left of the prompt, cut at the marks: a piece ends where its state is to be kept."""
+        ids = self.request.prompt_ids
+        start = len(ids) - self.prompt_left
+        bounds = [start, *(mark for mark in self.marks if start < mark < len(ids)), len(ids)]
+        return [ids[a:b] for a, b in pairwise(bounds) if a < b]
+
+    @property
+    def marks_ahead(self) -> list[bytes]:
+        """Keys of the marks that the state has not reached."""
+        done = len(self.request.prompt_ids) - self.prompt_left
+        return [key for length, key in self.marks.items() if length > done]
 
     def open_block(self) -> None:
         """Hand the finished block over to be committed and start the next one. A block is never committed before

@@ -7,10 +7,13 @@ import logging
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
+import torch
+
 from clover_agent.engine import denoise
 from clover_agent.engine.options import EngineOptions
 from clover_agent.engine.processors import History, Query, penalises
 from clover_agent.engine.request import Sequence
+from clover_agent.engine.reuse import Reuse
 from clover_agent.engine.sampler import Proposals, propose
 from clover_agent.engine.scheduler import Turn
 from clover_agent.errors import CloverError, GenerationFailed
@@ -31,18 +34,21 @@ class _Task:
 
 
 class Runner:
-    """Runs the model for sequences. Owns nothing but the model."""
+    """Runs the model for sequences. Owns the model and what is kept of earlier sequences."""
 
     def __init__(self, model: BlockModel, options: EngineOptions) -> None:
         self._model = model
         self._options = options
         self.spec = model.spec
+        self.reuse = Reuse(options.prefix_cache, model.spec)
 
     def start(self, seq: Sequence) -> CloverError | None:
         """Give an admitted sequence its state and open its first block. Returns what failed."""
         try:
             history = History(seq.request.prompt_ids, self.spec.vocab_size) if penalises(seq.params) else None
-            seq.start(self._model.new_state(), history)
+            state = self._model.new_state()
+            self.reuse.start(seq, state)
+            seq.start(state, history)
             denoise.begin(seq)
         except Exception as error:
             return _as_failure(error)
@@ -57,8 +63,9 @@ class Runner:
         try:
             return self._attempt(tasks)
         except Exception as error:
-            if len(tasks) == 1:
+            if len(tasks) == 1 and not self._relieve(error):
                 return {tasks[0].seq.id: _as_failure(error)}
+            self._relieve(error)
             log.warning("A forward over %d requests failed; running them one by one.", len(tasks), exc_info=error)
         failures: dict[str, CloverError] = {}
         for task in tasks:
@@ -82,6 +89,7 @@ class Runner:
             if not task.done:
                 task.seq.forwarded(task.work)
                 task.done = True
+                self.reuse.reached(task.seq)
         rows: list[int] = []
         first = 0
         for task in tasks:
@@ -98,6 +106,11 @@ class Runner:
             candidates=self._options.candidates,
         )
         return self._denoise([seq for seq, _ in denoising], proposals)
+
+    def _relieve(self, error: Exception) -> bool:
+        """Out of memory: give up the prefix cache. Whether there was something to give up."""
+        exhausted = isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+        return exhausted and self.reuse.give_up()
 
     def _work(self, task: _Task) -> Work:
         """The task's work; after a failed forward what is left of it. A state that a failed forward has moved is of

@@ -33,10 +33,24 @@ class Scheduler:
 
     def admit(self) -> list[Sequence]:
         """Move sequences from the queue into free slots and return them; the caller starts them."""
-        free = self._options.max_num_seqs - len(self.running)
-        admitted = [self.waiting.popleft() for _ in range(min(free, len(self.waiting)))]
-        self.running += admitted
+        admitted = []
+        while self._admissible():
+            admitted.append(self.waiting.popleft())
+            self.running.append(admitted[-1])
         return admitted
+
+    def _admissible(self) -> bool:
+        """Whether the request that has waited longest can have a place: a slot, and memory for all that it may grow
+        to. One that runs alone always can."""
+        if not self.waiting or len(self.running) >= self._options.max_num_seqs:
+            return False
+        limit = self._options.state_memory
+        return limit is None or not self.running or self.reserved + self.waiting[0].state_bytes <= limit
+
+    @property
+    def reserved(self) -> int:
+        """Bytes that the states of the running sequences may grow to."""
+        return sum(seq.state_bytes for seq in self.running)
 
     def remove(self, seq: Sequence) -> None:
         """Free the place of a sequence that has ended, was cancelled or has failed."""
@@ -54,25 +68,25 @@ class Scheduler:
 
     def stalled(self, paused: Container[str]) -> bool:
         """Nothing can run: no sequence that holds a slot may, and none that waits can have one."""
-        admissible = bool(self.waiting) and len(self.running) < self._options.max_num_seqs
-        return not admissible and all(seq.id in paused for seq in self.running)
+        return not self._admissible() and all(seq.id in paused for seq in self.running)
 
     def batch(self, paused: Container[str]) -> list[Turn]:
         """The next forward: one step of every sequence that denoises, and prompt chunks up to the budget, the oldest
         first. Sequences whose id is in `paused` sit out.
 
-        A chunk that does not end the prompt ends at a multiple of the block size, so that models whose commit sees
-        whole blocks are given whole blocks.
+        A chunk ends at a mark, at the end of the prompt, or at a multiple of the block size, so that models whose
+        commit sees whole blocks are given whole blocks. Where an older prompt is on its way to the same mark, a prompt
+        waits: it will find the state in the prefix cache.
         """
-        budget = self._options.prefill_tokens
-        turns: list[Turn] = []
-        for seq in self.running:
-            if seq.id in paused:
+        active = [seq for seq in self.running if seq.id not in paused]
+        turns = [Turn(s, s.params.block_size or s.spec.block_size) for s in active if s.status is Status.DENOISING]
+        budget = whole = self._options.prefill_beside if turns else self._options.prefill_tokens
+        coming: set[bytes] = set()
+        for seq in active:
+            if seq.status is not Status.PREFILL or not coming.isdisjoint(seq.marks_ahead):
                 continue
-            if seq.status is Status.DENOISING:
-                turns.append(Turn(seq, seq.params.block_size or seq.spec.block_size))
-                continue
-            chunk = _chunk(seq, budget, first=budget == self._options.prefill_tokens)
+            coming.update(seq.marks_ahead)
+            chunk = min(_chunk(seq, budget, first=budget == whole), len(seq.pending[0]))
             if chunk > 0:
                 turns.append(Turn(seq, chunk))
                 budget -= chunk

@@ -15,7 +15,7 @@ from clover_agent.errors import LoadFailed
 from .config import ModelConfig
 from .protocol import DenseLogits, Hidden, ModelSpec, Work
 from .ragged import RaggedPass, Span
-from .state import NativeState
+from .state import NativeState, state_bytes
 from .transformer import HybridTransformer
 from .weights import read_config, read_end_tokens, read_tensors
 
@@ -38,6 +38,7 @@ class NativeModel:
 
     def __init__(self, transformer: HybridTransformer, end_token_ids: tuple[int, ...] | None = None) -> None:
         config = transformer.config
+        fixed, per_token = state_bytes(config, transformer.embed_tokens.weight.dtype)
         self.transformer = transformer.eval().requires_grad_(False)
         self._spec = ModelSpec(
             vocab_size=config.vocab_size,
@@ -46,6 +47,9 @@ class NativeModel:
             block_size=config.block_size,
             max_context=config.max_position_embeddings,
             block_alignment=config.block_alignment,
+            causal_commit=config.commit_attention == "causal",
+            state_bytes=fixed,
+            token_bytes=per_token,
         )
 
     @property
@@ -87,7 +91,7 @@ class NativeModel:
         if not advances and not blocks:
             return NativeHidden(weight.new_empty((0, self.config.hidden_size)))
         for state, advance, block in works:
-            state.reserve(len(advance), len(block))
+            state.reserve(len(advance) + len(block))
         layout = RaggedPass(self.config, advances, blocks, weight.device)
         hidden = self.transformer(self.transformer.embed_tokens(layout.ids), layout)
         last: dict[int, Tensor] = {}

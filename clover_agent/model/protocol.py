@@ -20,6 +20,10 @@ class ModelSpec:
     block_size        the block size that the model was trained with
     max_context       prompt + new tokens
     block_alignment   where blocks start: "response" = where the prompt ends, "absolute" = multiples of the block size
+    causal_commit     a committed block leaves the state that the same tokens leave in a prompt, and a prompt may be cut
+                      anywhere; otherwise commits see whole blocks, counted from the start of the advance
+    state_bytes       memory of one sequence state, whatever its length (0: not known, or of no account)
+    token_bytes       the same for each token in it
     """
 
     vocab_size: int
@@ -28,16 +32,24 @@ class ModelSpec:
     block_size: int
     max_context: int
     block_alignment: Literal["response", "absolute"] = "response"
+    causal_commit: bool = True
+    state_bytes: int = 0
+    token_bytes: int = 0
 
 
 class Snapshot(Protocol):
-    """A frozen copy of a sequence state, owned by whoever took it."""
+    """A frozen copy of a sequence state, owned by whoever took it. It may rest on another one, its base."""
 
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Memory of its own: what lies in its base is not counted."""
 
     @property
-    def length(self) -> int: ...
+    def length(self) -> int:
+        """Tokens that the state had seen."""
+
+    def shed(self) -> None:
+        """Give up what no snapshot that rests on this one needs. It can be a base ever after, but not be restored."""
 
 
 class State(Protocol):
@@ -47,7 +59,8 @@ class State(Protocol):
     def length(self) -> int:
         """Tokens committed so far."""
 
-    def snapshot(self) -> Snapshot: ...
+    def snapshot(self, base: Snapshot | None = None) -> Snapshot:
+        """A copy of what lies beyond `base`, a snapshot of a state that had seen the head of this one's tokens."""
 
     def restore(self, snapshot: Snapshot) -> None:
         """Make this state equal to the one the snapshot was taken of (from this or another state of the model)."""

@@ -107,7 +107,7 @@ class RaggedPass:
 
     def _attend(self, layer: int, rows: AttentionRows, out: Tensor, span: Span, views: Sequence[View]) -> None:
         own, end = slice(span.row, span.row + len(span.ids)), span.base + len(span.ids)
-        cache = span.state.keys.data[self.place_of_layer[layer]]
+        cache = span.state.keys[self.place_of_layer[layer]]
         cache[0, :, span.base : end] = rows.k[own].transpose(0, 1)
         cache[1, :, span.base : end] = rows.v[own].transpose(0, 1)
         for view in views:

@@ -67,13 +67,15 @@ class ScriptedState:
     def length(self) -> int:
         return len(self.ids)
 
-    def snapshot(self) -> "ScriptedSnapshot":
-        return ScriptedSnapshot(tuple(self.ids), self.reply, self.prompt_length)
+    def snapshot(self, base: Snapshot | None = None) -> "ScriptedSnapshot":
+        """Always whole: `base` would save next to nothing."""
+        return ScriptedSnapshot(tuple(self.ids))
 
     def restore(self, snapshot: Snapshot) -> None:
+        """The ids become the head of a prompt: the reply is found anew, by all of it."""
         if not isinstance(snapshot, ScriptedSnapshot):
             raise TypeError(f"a scripted state cannot be restored from {type(snapshot).__name__}")
-        self.ids, self.reply, self.prompt_length = list(snapshot.ids), snapshot.reply, snapshot.prompt_length
+        self.ids, self.reply = list(snapshot.ids), None
 
     def free(self) -> None:
         self.ids = []
@@ -82,8 +84,6 @@ class ScriptedState:
 @dataclass(frozen=True, slots=True)
 class ScriptedSnapshot:
     ids: tuple[int, ...]
-    reply: ScriptedReply | None
-    prompt_length: int
 
     @property
     def length(self) -> int:
@@ -92,6 +92,9 @@ class ScriptedSnapshot:
     @property
     def nbytes(self) -> int:
         return 8 * len(self.ids)
+
+    def shed(self) -> None:
+        """There is nothing to gain."""
 
 
 @dataclass(frozen=True, slots=True)

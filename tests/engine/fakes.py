@@ -16,12 +16,20 @@ MASK, END = 1, 2
 
 
 class FakeSnapshot:
-    def __init__(self, tokens: Sequence[int]) -> None:
+    """Eight bytes a token beyond the base, and a fixed part that can be shed."""
+
+    def __init__(self, tokens: Sequence[int], base: "FakeSnapshot | None" = None) -> None:
         self.tokens = tuple(tokens)
+        self.base = base
+        self.is_shed = False
+
+    def shed(self) -> None:
+        self.is_shed = True
 
     @property
     def nbytes(self) -> int:
-        return 8 * len(self.tokens)
+        own = len(self.tokens) - (self.base.length if self.base else 0)
+        return 8 * own + (0 if self.is_shed else 100)
 
     @property
     def length(self) -> int:
@@ -40,11 +48,15 @@ class FakeState:
     def length(self) -> int:
         return len(self.tokens)
 
-    def snapshot(self) -> FakeSnapshot:
-        return FakeSnapshot(self.tokens)
+    def snapshot(self, base: object = None) -> FakeSnapshot:
+        if base is not None:
+            assert isinstance(base, FakeSnapshot)
+            assert self.tokens[: base.length] == list(base.tokens)
+        return FakeSnapshot(self.tokens, base)
 
     def restore(self, snapshot: object) -> None:
         assert isinstance(snapshot, FakeSnapshot)
+        assert not snapshot.is_shed
         self.tokens = list(snapshot.tokens)
 
     def free(self) -> None:

@@ -65,6 +65,7 @@ def running(model: FakeModel, options: EngineOptions | None = None) -> Iterator[
         if isinstance(model.fail, Gate):
             model.fail.open()
         engine.close()
+        engine.check_integrity()
         assert all(state.freed for state in model.states)
 
 

@@ -50,14 +50,15 @@ def test_a_waiting_sequence_can_leave() -> None:
 @bounded()
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=5), st.integers(1, 40))
 def test_prompts_are_fed_in_bounded_chunks_beside_denoising(prompts: list[int], budget: int) -> None:
-    scheduler = Scheduler(EngineOptions(prefill_tokens=budget))
+    scheduler = Scheduler(EngineOptions(prefill_tokens=50, prefill_beside=budget))
     for i, length in enumerate(prompts):
         scheduler.add(sequence(str(i), length))
     started(scheduler)
     for _ in range(sum(prompts) + len(prompts)):
         turns = scheduler.batch(())
         prefill = [turn for turn in turns if turn.seq.status is Status.PREFILL]
-        assert sum(turn.advance for turn in prefill) <= max(budget, spec().block_size)
+        most = budget if len(prefill) < len(turns) else 50
+        assert sum(turn.advance for turn in prefill) <= max(most, spec().block_size)
         for turn in prefill:
             fed = len(turn.seq.request.prompt_ids) - turn.seq.prompt_left + turn.advance
             assert fed % turn.seq.spec.block_size == 0 or turn.advance == turn.seq.prompt_left
@@ -111,3 +112,45 @@ def test_deadlines_count_while_waiting() -> None:
     assert scheduler.expired(2.9) == []
     assert scheduler.expired(3.0) == [seqs[1]]
     assert scheduler.expired(9.0) == seqs[:2]
+
+
+def test_prompts_on_their_way_to_one_mark_come_one_after_the_other() -> None:
+    scheduler = Scheduler(EngineOptions())
+    for name, marks in (("a", {8: b"head", 30: b"a"}), ("b", {8: b"head", 20: b"b"}), ("c", {})):
+        scheduler.add(sequence(name, 40))
+        scheduler.waiting[-1].marks = marks
+    started(scheduler)
+    turns = scheduler.batch(())
+    assert [(turn.seq.id, turn.advance) for turn in turns] == [("a", 8), ("c", 40)]
+    assert [(turn.seq.id, turn.advance) for turn in scheduler.batch({"a"})] == [("b", 8), ("c", 40)]
+    state = turns[0].seq.state
+    assert isinstance(state, FakeState)
+    state.tokens += [5] * 8
+    turns[0].seq.forwarded(turns[0].seq.work(8))
+    assert [(turn.seq.id, turn.advance) for turn in scheduler.batch(())] == [("a", 22), ("b", 8), ("c", 40)]
+
+
+def test_a_request_waits_until_what_it_may_grow_to_fits() -> None:
+    facts = spec(state_bytes=100, token_bytes=1)
+    scheduler = Scheduler(EngineOptions(state_memory=400))
+    lengths = {"fits": 50, "too big beside it": 150, "behind": 3}
+    for name, new in lengths.items():
+        scheduler.add(Sequence(request(SamplingParams(max_tokens=new), name=name), facts))
+    [first] = scheduler.admit()
+    assert scheduler.reserved == 100 + 3 + 50 + 8
+    assert scheduler.admit() == []
+    first.start(FakeState(), None)
+    first.open_block()
+    assert scheduler.stalled({"fits"})
+    scheduler.remove(first)
+    assert not scheduler.stalled(())
+    assert [seq.id for seq in scheduler.admit()] == ["too big beside it", "behind"]
+
+
+def test_what_is_larger_than_the_memory_runs_alone() -> None:
+    facts = spec(token_bytes=10)
+    scheduler = Scheduler(EngineOptions(state_memory=400))
+    for name in "ab":
+        scheduler.add(Sequence(request(SamplingParams(max_tokens=300), name=name), facts))
+    assert [seq.id for seq in scheduler.admit()] == ["a"]
+    assert scheduler.admit() == []

@@ -33,7 +33,7 @@ def same(a: torch.Tensor, b: torch.Tensor) -> None:
 
 def same_states(a: NativeState, b: NativeState) -> None:
     assert a.length == b.length
-    same(a.keys.data[:, :, :, : a.length], b.keys.data[:, :, :, : b.length])
+    same(a.keys[:, :, :, : a.length], b.keys[:, :, :, : b.length])
     for ours, theirs in zip(a.recurrent, b.recurrent, strict=True):
         same(ours.state, theirs.state)
         same(ours.tail, theirs.tail)
@@ -106,7 +106,7 @@ def test_block_commit_sees_its_whole_block(alignment: str, monkeypatch: pytest.M
     same_states(whole, blocks)
     changed = advanced(model, [*ids[:7], 50, *ids[8:]])
     # The second attention layer's keys of the block's first position know of the block's last one.
-    keys = [state.keys.data[1, 0, :, 0] for state in (whole, changed)]
+    keys = [state.keys[1, 0, :, 0] for state in (whole, changed)]
     assert not torch.equal(keys[0], keys[1])
 
 
@@ -117,7 +117,7 @@ def test_absolute_blocks_are_counted_from_the_start_of_the_sequence() -> None:
         model = tiny_model(commit_attention="block", block_alignment=alignment)
         first, second = (advanced(model, [20, 21, 22, 23]) for _ in range(2))
         model.forward([Work(first, [10, 11, 12, 13, 14, 15, 16, 17]), Work(second, [10, 11, 12, 13, 14, 15, 16, 50])])
-        kept[alignment] = torch.equal(first.keys.data[1, 0, :, 4], second.keys.data[1, 0, :, 4])
+        kept[alignment] = torch.equal(first.keys[1, 0, :, 4], second.keys[1, 0, :, 4])
     assert kept == {"absolute": True, "response": False}
 
 

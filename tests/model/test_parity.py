@@ -54,7 +54,7 @@ def pair(changes: dict[str, Any], tmp_path: Path) -> tuple[Any, NativeModel]:
 def prefill_logits(model: NativeModel, ids: list[int]) -> Tensor:
     """Logits at every position of a prefill; the public protocol gives those of blocks only."""
     state = model.new_state()
-    state.reserve(len(ids), 0)
+    state.reserve(len(ids))
     layout = RaggedPass(model.config, [Span(0, state, ids, 0)], [], torch.device("cpu"))
     transformer = model.transformer
     return transformer.head(transformer(transformer.embed_tokens(layout.ids), layout))

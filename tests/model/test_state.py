@@ -1,4 +1,4 @@
-"""States and snapshots that share a prefix never see each other's tokens."""
+"""States and snapshots that come from one another never see each other's tokens."""
 
 import pytest
 import torch
@@ -58,7 +58,7 @@ def test_any_history_of_sharing_equals_a_fresh_state(actions: list[tuple[str, in
         same_states(state, replay(MODEL, ids))
 
 
-def test_a_snapshot_counts_what_it_holds() -> None:
+def test_a_snapshot_counts_what_it_holds_and_not_what_its_base_holds() -> None:
     state = advanced(MODEL, PROMPT)
     short, longer = state.snapshot(), advanced(MODEL, PROMPT * 2).snapshot()
     per_token = 2 * 2 * 2 * 8 * 8  # attention layers, keys and values, heads, head_dim, bytes
@@ -66,24 +66,53 @@ def test_a_snapshot_counts_what_it_holds() -> None:
     assert longer.nbytes - short.nbytes == 13 * per_token
     fixed = 2 * (4 * 8 * 4 + 3 * 48) * 8
     assert short.nbytes == 13 * per_token + fixed
+    MODEL.forward([Work(state, [20, 21])])
+    assert state.snapshot(base=short).nbytes == 2 * per_token + fixed
 
 
-def test_the_next_turn_goes_on_in_the_same_buffer() -> None:
-    state = advanced(MODEL, PROMPT)
-    snapshot = state.snapshot()
+def test_a_chain_of_snapshots_restores_what_its_links_hold_together() -> None:
+    state, ids = MODEL.new_state(), list[int]()
+    base = state.snapshot()
+    for link in ([7, 8, 9], [10] * 300, [], [11, 12]):
+        if link:
+            MODEL.forward([Work(state, link)])
+        base = state.snapshot(base=base)
+        ids += link
     state.free()
-    again = MODEL.new_state()
-    again.restore(snapshot)
+    again = advanced(MODEL, [50] * 20)
+    again.restore(base)
     MODEL.forward([Work(again, [20, 21])])
-    assert again.keys is snapshot.keys
-    same_states(again, advanced(MODEL, [*PROMPT, 20, 21]))
+    same_states(again, advanced(MODEL, [*ids, 20, 21]))
+
+
+def test_a_shed_snapshot_serves_as_a_base_only() -> None:
+    state = advanced(MODEL, PROMPT)
+    base = state.snapshot()
+    MODEL.forward([Work(state, [20, 21])])
+    tip, whole = state.snapshot(base=base), base.nbytes
+    base.shed()
+    assert base.nbytes == whole - 2 * (4 * 8 * 4 + 3 * 48) * 8
+    with pytest.raises(ValueError, match="shed"):
+        MODEL.new_state().restore(base)
+    again = MODEL.new_state()
+    again.restore(tip)
+    same_states(again, state)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_figures_of_the_spec_bound_what_a_state_takes(dtype: torch.dtype) -> None:
+    model = tiny_model(dtype=dtype)
+    for length in (1, 255, 257, 400, 700):
+        state = advanced(model, [7] * length)
+        taken = state.keys.nbytes + sum(part.state.nbytes + part.tail.nbytes for part in state.recurrent)
+        assert taken <= model.spec.state_bytes + model.spec.token_bytes * length <= 3 * taken
 
 
 def test_buffers_grow() -> None:
     state = MODEL.new_state()
     for _ in range(5):
         MODEL.forward([Work(state, [7] * 100, BLOCK)])
-    assert state.keys.capacity == 2 * SMALLEST
+    assert 500 <= state.capacity <= 2 * SMALLEST + 256
     same_states(state, advanced(MODEL, [7] * 500))
 
 
@@ -102,3 +131,5 @@ def test_free_twice_and_foreign_snapshots() -> None:
     state.free()
     with pytest.raises(TypeError, match="snapshot"):
         MODEL.new_state().restore(object())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="base"):
+        MODEL.new_state().snapshot(base=advanced(MODEL, PROMPT).snapshot())

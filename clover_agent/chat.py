@@ -101,6 +101,10 @@ class ChatService:
             async for event in events:
                 yield event
 
+    async def count(self, conversation: Conversation) -> int:
+        """The prompt tokens of a conversation, also of one that does not fit into the context."""
+        return len((await asyncio.to_thread(self._render, conversation))[2])
+
     async def _attempt(
         self, job: _Job, compiled: Compiled | None, turn: Turn, sampling: SamplingParams
     ) -> AsyncGenerator[Event, None]:
@@ -122,9 +126,14 @@ class ChatService:
                     break
         for event in turn.end():
             yield event
-        yield Finished(turn.reason, self._usage(job, turn))
+        yield Finished(turn.reason, self._usage(job, turn), turn.stop)
 
     def _prepare(self, conversation: Conversation) -> _Job:
+        conversation, prompt, ids = self._render(conversation)
+        return _Job(conversation, prompt, ids, self._sampling(conversation, len(ids)))
+
+    def _render(self, conversation: Conversation) -> tuple[Conversation, Prompt, tuple[int, ...]]:
+        """The conversation with the operator's defaults, its prompt, and the prompt's tokens."""
         defaults = dict(self.model.template_kwargs)
         thinking = defaults.pop("enable_thinking", None)
         if conversation.enable_thinking is not None:
@@ -133,8 +142,7 @@ class ChatService:
             conversation, enable_thinking=thinking, template_kwargs={**defaults, **conversation.template_kwargs}
         )
         prompt = self.model.template.render(conversation)
-        ids = tuple(self.model.tokenizer.encode(prompt.segments))
-        return _Job(conversation, prompt, ids, self._sampling(conversation, len(ids)))
+        return conversation, prompt, tuple(self.model.tokenizer.encode(prompt.segments))
 
     def _sampling(self, conversation: Conversation, prompt_tokens: int) -> SamplingParams:
         room = self.model.max_context - prompt_tokens

@@ -78,6 +78,11 @@ class Turn:
             return "length"
         return "tool_calls" if self._calls else "stop"
 
+    @property
+    def stop(self) -> str | None:
+        """The stop string that was met."""
+        return self._stop.matched
+
     def feed(self, step: Step) -> list[Event]:
         """The events of a step. A bad call does not take the events before it along: it is left in `failure`."""
         self._current = step.stats

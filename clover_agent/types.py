@@ -267,8 +267,11 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
+    """The last event. `stop` is the stop string that ended the text, if one did."""
+
     reason: FinishReason
     usage: Usage
+    stop: str | None = None
 
 
 Event = Started | TextDelta | ReasoningDelta | ToolCallDone | Draft | Finished

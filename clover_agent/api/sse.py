@@ -25,15 +25,17 @@ logger = logging.getLogger("clover_agent.api")
 
 T = TypeVar("T")
 
+KEEP_ALIVE = ServerSentEvent(comment="keep-alive", sep="\n")
 DONE = b"data: [DONE]\n\n"
 # JSON may hold these as they are, but some readers take them for the end of a line.
 LINE_BREAKS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
-def frame(data: Mapping[str, Any]) -> bytes:
-    """One event: a single line of JSON."""
+def frame(data: Mapping[str, Any], name: str | None = None) -> bytes:
+    """One event: a single line of JSON, with a name where the face names its events."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(LINE_BREAKS)
-    return f"data: {text}\n\n".encode()
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {text}\n\n".encode()
 
 
 def grammar_header(started: Started | None) -> dict[str, str]:
@@ -93,12 +95,13 @@ class EventStream(EventSourceResponse):
         relay: Relay,
         settings: ServerSettings,
         headers: Mapping[str, str] | None = None,
+        ping: ServerSentEvent = KEEP_ALIVE,
     ) -> None:
         super().__init__(
             frames,
             headers=headers,
             ping=settings.keep_alive_s,
-            ping_message_factory=lambda: ServerSentEvent(comment="keep-alive", sep="\n"),
+            ping_message_factory=lambda: ping,
             sep="\n",
             send_timeout=settings.send_timeout_s,
             # The gateway drains before the server is told to exit; this is for servers that are not ours.

@@ -13,7 +13,11 @@ class StopFilter:
     def __init__(self, stops: Collection[str]) -> None:
         self._stops = [stop for stop in stops if stop]
         self._held = ""
-        self.hit = False
+        self.matched: str | None = None
+
+    @property
+    def hit(self) -> bool:
+        return self.matched is not None
 
     def feed(self, text: str) -> str:
         """The text that may leave now."""
@@ -22,10 +26,11 @@ class StopFilter:
         if not self._stops:
             return text
         text = self._held + text
-        ends = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
+        ends = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if ends:
-            self.hit, self._held = True, ""
-            return text[: min(ends)[1]]
+            _, at, self.matched = min(ends)
+            self._held = ""
+            return text[:at]
         keep = len(text) - max(_overlap(text, stop) for stop in self._stops)
         self._held = text[keep:]
         return text[:keep]

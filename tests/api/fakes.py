@@ -31,8 +31,8 @@ USAGE = Usage(11, 7, 2, DiffusionStats(denoising_steps=4, forwards=6, forced_tok
 STARTED = Started(prompt_tokens=11)
 
 
-def finished(reason: FinishReason = "stop") -> Finished:
-    return Finished(reason, USAGE)
+def finished(reason: FinishReason = "stop", stop: str | None = None) -> Finished:
+    return Finished(reason, USAGE, stop)
 
 
 def call(index: int, arguments: str = '{"city": "Lisbon"}', name: str = "get_weather") -> ToolCallDone:
@@ -104,6 +104,10 @@ class ScriptedService:
             self.active -= 1
             if not ended:
                 self.cancelled.set()
+
+    async def count(self, conversation: Conversation) -> int:
+        self.seen.append(conversation)
+        return USAGE.prompt_tokens
 
     async def close(self, drain_s: float = 0.0) -> None:
         self.closed.set()

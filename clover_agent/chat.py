@@ -9,6 +9,7 @@ import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from clover_agent.engine import Engine, GenerationRequest
@@ -46,6 +47,7 @@ class _Job:
     conversation: Conversation
     prompt: Prompt
     prompt_ids: tuple[int, ...]
+    keep_at: tuple[int, ...]  # lengths of heads of the prompt that the next turns are likely to share
     sampling: SamplingParams
 
 
@@ -103,7 +105,8 @@ class ChatService:
 
     async def count(self, conversation: Conversation) -> int:
         """The prompt tokens of a conversation, also of one that does not fit into the context."""
-        return len((await asyncio.to_thread(self._render, conversation))[2])
+        _, prompt = await asyncio.to_thread(self._render, conversation)
+        return len(await asyncio.to_thread(self.model.tokenizer.encode, prompt.segments))
 
     async def _attempt(
         self, job: _Job, compiled: Compiled | None, turn: Turn, sampling: SamplingParams
@@ -115,6 +118,7 @@ class ChatService:
             constraint=compiled.constraint if compiled else None,
             drafts=job.conversation.include_drafts,
             deadline_s=job.conversation.deadline_s,
+            keep_at=job.keep_at,
         )
         async with aclosing(self.engine.submit(request)) as steps:
             async for step in steps:
@@ -129,11 +133,16 @@ class ChatService:
         yield Finished(turn.reason, self._usage(job, turn), turn.stop)
 
     def _prepare(self, conversation: Conversation) -> _Job:
-        conversation, prompt, ids = self._render(conversation)
-        return _Job(conversation, prompt, ids, self._sampling(conversation, len(ids)))
+        conversation, prompt = self._render(conversation)
+        ids, lengths = list[int](), list[int]()
+        heads = self.model.template.shared_heads(conversation, prompt)
+        for start, end in pairwise((0, *heads, len(prompt.segments))):
+            ids += self.model.tokenizer.encode(prompt.segments[start:end])
+            lengths.append(len(ids))
+        return _Job(conversation, prompt, tuple(ids), tuple(lengths[:-1]), self._sampling(conversation, len(ids)))
 
-    def _render(self, conversation: Conversation) -> tuple[Conversation, Prompt, tuple[int, ...]]:
-        """The conversation with the operator's defaults, its prompt, and the prompt's tokens."""
+    def _render(self, conversation: Conversation) -> tuple[Conversation, Prompt]:
+        """The conversation with the operator's defaults, and its prompt."""
         defaults = dict(self.model.template_kwargs)
         thinking = defaults.pop("enable_thinking", None)
         if conversation.enable_thinking is not None:
@@ -141,8 +150,7 @@ class ChatService:
         conversation = replace(
             conversation, enable_thinking=thinking, template_kwargs={**defaults, **conversation.template_kwargs}
         )
-        prompt = self.model.template.render(conversation)
-        return conversation, prompt, tuple(self.model.tokenizer.encode(prompt.segments))
+        return conversation, self.model.template.render(conversation)
 
     def _sampling(self, conversation: Conversation, prompt_tokens: int) -> SamplingParams:
         room = self.model.max_context - prompt_tokens

@@ -53,6 +53,7 @@ class Turn:
         self._calls = 0
         self._kept = 0
         self._earlier = DiffusionStats()
+        self._second = False
         self._current = DiffusionStats()
         self.ids: list[int] = []
         self.reasoning_tokens = 0
@@ -68,7 +69,7 @@ class Turn:
             forwards=a.forwards + b.forwards,
             forced_tokens=a.forced_tokens + b.forced_tokens,
             new_tokens=len(self.ids),
-            cached_tokens=b.cached_tokens,
+            cached_tokens=a.cached_tokens if self._second else b.cached_tokens,  # of the prompt alone
         )
 
     @property
@@ -121,7 +122,7 @@ class Turn:
         """Start from where an earlier turn was still right; its events are already out."""
         for id_ in ids:
             self._token(id_, [])
-        self._earlier = stats
+        self._earlier, self._second = stats, True
 
     def _token(self, id_: int, events: list[Event]) -> None:
         self.ids.append(id_)

@@ -12,6 +12,7 @@ from jinja2.exceptions import TemplateError
 from clover_agent.errors import InvalidRequest, LoadFailed
 from clover_agent.formats import THINK_BEGIN, THINK_END
 from clover_agent.templates.environment import make_environment
+from clover_agent.templates.heads import shared_heads
 from clover_agent.templates.marks import Marks, map_strings
 from clover_agent.templates.normalize import BrokenArguments, template_messages, template_tools
 from clover_agent.types import Conversation, Message, Prompt, Segment, ToolCall
@@ -54,6 +55,10 @@ class ChatTemplate:
         text = self._run({**self._extra, **guarded, "add_generation_prompt": add_generation_prompt})
         segments = self._marks.segments(text, back)
         return Prompt(segments, thinking=_ends_in_thought(segments))
+
+    def shared_heads(self, conversation: Conversation, prompt: Prompt) -> tuple[int, ...]:
+        """Numbers of leading segments of the conversation's prompt that later prompts are likely to share."""
+        return shared_heads(conversation, prompt, lambda part: self.render(part, add_generation_prompt=False).segments)
 
     def _choices(self, conversation: Conversation) -> dict[str, Any]:
         """What the request says to the template: `enable_thinking`, and its own variables, which have the last word."""

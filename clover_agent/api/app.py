@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from clover_agent import __version__
-from clover_agent.api import errors, openai_chat, system
+from clover_agent.api import anthropic_messages, errors, openai_chat, system
 from clover_agent.api.gateway import Gateway, Service
 from clover_agent.api.guard import Guard
 from clover_agent.api.openapi import describe
@@ -35,7 +35,7 @@ def create_app(service: Service | Callable[[], Service], settings: Settings) -> 
     app = FastAPI(
         title="clover-agent",
         version=__version__,
-        description="OpenAI-compatible gateway around a block-diffusion language model.",
+        description="Gateway with OpenAI's and Anthropic's interfaces around a block-diffusion language model.",
         lifespan=lifespan,
         docs_url=None,  # its page loads scripts from elsewhere
         redoc_url=None,
@@ -43,6 +43,7 @@ def create_app(service: Service | Callable[[], Service], settings: Settings) -> 
     )
     app.state.gateway = gateway
     app.include_router(openai_chat.router)
+    app.include_router(anthropic_messages.router)
     app.include_router(system.router)
     errors.install(app)
     app.add_middleware(Guard, settings=settings.server)
@@ -52,7 +53,7 @@ def create_app(service: Service | Callable[[], Service], settings: Settings) -> 
             allow_origins=list(settings.server.allowed_origins),
             allow_methods=["GET", "POST"],
             allow_headers=["*"],
-            expose_headers=["X-Request-Id", "Retry-After"],
+            expose_headers=["X-Request-Id", "request-id", "Retry-After"],
         )
     _document(app)
     return app

@@ -1,4 +1,4 @@
-"""Errors on the wire: OpenAI's shape everywhere, whoever raised them."""
+"""Errors on the wire, whoever raised them: Anthropic's shape on its own paths, OpenAI's on all others."""
 
 import logging
 from typing import Any
@@ -20,16 +20,39 @@ from clover_agent.errors import (
     Unavailable,
     UnsupportedParameter,
 )
+from clover_agent.telemetry import request_id
 
 logger = logging.getLogger("clover_agent.api")
 
 UNAVAILABLE_RETRY_S = 5
 CLIENT_CLOSED_REQUEST = 499  # nobody reads it; it is for the log
+ANTHROPIC_PATH = "/v1/messages"
+ANTHROPIC_TYPES = {  # by status; anything else is an api_error
+    **dict.fromkeys((400, 405, 415), "invalid_request_error"),
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
 UNSUPPORTED = "unsupported"  # type of the pydantic errors that become `UnsupportedParameter`
 
 
-def error_response(error: CloverError) -> JSONResponse:
-    """The answer for an error raised before anything was sent."""
+def speaks_anthropic(path: str) -> bool:
+    """Whether a path, of whatever method or end, belongs to Anthropic's face."""
+    return path == ANTHROPIC_PATH or path.startswith(f"{ANTHROPIC_PATH}/")
+
+
+def anthropic_body(error: CloverError) -> dict[str, Any]:
+    """The error in Anthropic's shape."""
+    kind = ANTHROPIC_TYPES.get(error.status, "api_error")
+    return {"type": "error", "error": {"type": kind, "message": str(error)}, "request_id": request_id.get()}
+
+
+def error_response(error: CloverError, path: str) -> JSONResponse:
+    """The answer for an error raised before anything was sent, in the shape of the face that `path` belongs to."""
     headers = {}
     if isinstance(error, Overloaded):
         headers["Retry-After"] = str(error.retry_after_s)
@@ -37,7 +60,8 @@ def error_response(error: CloverError) -> JSONResponse:
         headers["Retry-After"] = str(UNAVAILABLE_RETRY_S)
     elif isinstance(error, AuthenticationFailed):
         headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse(error.body(), error.status, headers)
+    body = anthropic_body(error) if speaks_anthropic(path) else error.body()
+    return JSONResponse(body, error.status, headers)
 
 
 def public_error(error: Exception) -> CloverError:
@@ -67,15 +91,15 @@ def install(app: FastAPI) -> None:
     """Register the handlers. What is not listed here is a defect and is answered by the guard."""
 
     async def on_clover_error(request: Request, error: Exception) -> Response:
-        return error_response(public_error(error))
+        return error_response(public_error(error), request.url.path)
 
     async def on_validation(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)  # noqa: S101 - for the type checker; FastAPI registers by type
-        return error_response(from_validation(error))
+        return error_response(from_validation(error), request.url.path)
 
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - for the type checker
-        response = error_response(_from_http(request, error))
+        response = error_response(_from_http(request, error), request.url.path)
         for name, value in (error.headers or {}).items():
             response.headers[name] = value
         return response

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from clover_agent.api.errors import error_response, public_error
+from clover_agent.api.errors import error_response, public_error, speaks_anthropic
 from clover_agent.errors import AuthenticationFailed, Forbidden
 from clover_agent.settings import ServerSettings
 from clover_agent.telemetry import request_id
@@ -52,7 +52,10 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-Id"] = identity
+                sent = MutableHeaders(scope=message)
+                sent["X-Request-Id"] = identity
+                if speaks_anthropic(scope["path"]):
+                    sent["request-id"] = identity
             await send(message)
 
         try:
@@ -61,7 +64,7 @@ class Guard:
         except Exception as error:
             if status:
                 raise
-            await error_response(public_error(error))(scope, receive, send_with_id)
+            await error_response(public_error(error), scope["path"])(scope, receive, send_with_id)
         finally:
             seconds = round(time.monotonic() - began, 3)
             fields = {"method": scope["method"], "path": scope["path"][:200], "status": status, "seconds": seconds}
@@ -93,11 +96,13 @@ class Guard:
 
     def _check_key(self, headers: Headers) -> None:
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        key = given.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-        digest = _digest(key)
-        matches = [hmac.compare_digest(digest, good) for good in self._keys]  # all of them, whichever matches
+        bearer = given.strip() if scheme.lower() == "bearer" else ""
+        digests = [_digest(bearer), _digest(headers.get("x-api-key", ""))]  # clients may send both, one of them a dummy
+        matches = [hmac.compare_digest(digest, good) for good in self._keys for digest in digests]  # all, always
         if not any(matches):
-            raise AuthenticationFailed("The API key is missing or wrong. Send it as `Authorization: Bearer KEY`.")
+            raise AuthenticationFailed(
+                "The API key is missing or wrong. Send it as `Authorization: Bearer KEY` or `x-api-key: KEY`."
+            )
 
 
 def _digest(key: str) -> bytes:

@@ -1,5 +1,6 @@
 """What is asked about the server itself: models, health, version, metrics."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -26,8 +27,11 @@ def _gateway(request: Request) -> Gateway:
 
 @router.get("/v1/models", name="models", summary="List the models")
 async def list_models(request: Request) -> JSONResponse:
+    """OpenAI's list and Anthropic's page in one: they have no name in common that means two things."""
     gateway = _gateway(request)
-    return JSONResponse({"object": "list", "data": [_entry(gateway, name) for name in gateway.service.model_ids]})
+    names = gateway.service.model_ids
+    page = {"has_more": False, "first_id": names[0], "last_id": names[-1]}
+    return JSONResponse({"object": "list", "data": [_entry(gateway, name) for name in names], **page})
 
 
 @router.get("/v1/models/{model:path}", name="model", summary="Tell about one model")
@@ -42,7 +46,11 @@ async def get_model(request: Request, model: str) -> JSONResponse:
 async def health(request: Request) -> JSONResponse:
     """200 once the model is loaded; 503 while it loads, drains, or after the engine has stopped. Needs no key."""
     state = _gateway(request).state
-    return JSONResponse({"status": "ok"}) if state == "ready" else error_response(Unavailable(NOT_READY[state]))
+    return (
+        JSONResponse({"status": "ok"})
+        if state == "ready"
+        else error_response(Unavailable(NOT_READY[state]), request.url.path)
+    )
 
 
 @router.get("/version", name="version", summary="The version of the server")
@@ -67,4 +75,8 @@ def _entry(gateway: Gateway, name: str) -> dict[str, Any]:
         "root": canonical,
         "parent": None if name == canonical else canonical,
         **dict.fromkeys(CONTEXT_NAMES, service.max_context),
+        "type": "model",
+        "display_name": name,
+        "created_at": datetime.fromtimestamp(gateway.created, UTC).isoformat(),
+        "lifecycle": "active",
     }

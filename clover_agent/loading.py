@@ -4,6 +4,7 @@ Raises `LoadFailed` with one clear sentence for whatever cannot be used. Knows n
 """
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,14 @@ import torch
 
 from clover_agent.chat import ChatService, ServedModel
 from clover_agent.engine import Engine, EngineOptions, Strategy
+from clover_agent.engine.memory import MemoryPlan, plan_memory
 from clover_agent.errors import LoadFailed
 from clover_agent.formats import ToolFormat, get_format, infer_format
 from clover_agent.grammar import GrammarCompiler
-from clover_agent.model.native import load_native
+from clover_agent.model.native import NativeModel, load_native
 from clover_agent.model.protocol import BlockModel
 from clover_agent.replay import MAX_CONTEXT, replay_model
-from clover_agent.settings import ModelSettings, Settings
+from clover_agent.settings import EngineSettings, ModelSettings, Settings
 from clover_agent.templates import ChatTemplate, template_source
 from clover_agent.tokenizer import Tokenizer
 from clover_agent.types import SamplingParams
@@ -44,15 +46,8 @@ def load_service(settings: Settings) -> ChatService:
         model: BlockModel = replay_model(Path(wanted.model.removeprefix(REPLAY)), tokenizer, format_)
     else:
         model = load_native(checkpoint, device=_device(wanted.device), dtype=_dtype(wanted, config))
-    engine = Engine(
-        model,
-        EngineOptions(
-            max_num_seqs=settings.engine.max_num_seqs,
-            max_waiting=settings.engine.max_queue,
-            prefill_tokens=settings.engine.prefill_chunk,
-            strategy=Strategy(settings.engine.strategy),
-        ),
-    )
+    memory = _memory(model, settings.engine)
+    engine = Engine(model, _options(settings.engine, memory, _on_gpu(model)))
     served = ServedModel(
         names=_names(wanted),
         tokenizer=tokenizer,
@@ -62,10 +57,39 @@ def load_service(settings: Settings) -> ChatService:
         if wanted.grammar
         else None,
         sampling=_sampling(wanted, _read_json(checkpoint / "generation_config.json", optional=True)),
-        max_context=min(model.spec.max_context, wanted.max_model_len or model.spec.max_context),
+        max_context=min(memory.max_context, wanted.max_model_len or memory.max_context),
         template_kwargs=wanted.default_chat_template_kwargs,
     )
     return ChatService(served, engine)
+
+
+def _options(wanted: EngineSettings, memory: MemoryPlan, on_gpu: bool) -> EngineOptions:
+    return EngineOptions(
+        max_num_seqs=wanted.max_num_seqs,
+        max_waiting=wanted.max_queue,
+        prefill_tokens=wanted.prefill_chunk,
+        prefill_beside=wanted.prefill_beside or (512 if on_gpu else 64),
+        state_memory=memory.states,
+        prefix_cache=memory.prefix_cache,
+        strategy=Strategy(wanted.strategy),
+    )
+
+
+def _on_gpu(model: BlockModel) -> bool:
+    return isinstance(model, NativeModel) and model.device.type == "cuda"
+
+
+def _memory(model: BlockModel, wanted: EngineSettings) -> MemoryPlan:
+    """What is left beside the weights, less a tenth for what a forward pass needs. On a GPU, memory that others hold is
+    not ours; on a CPU the cache takes a gigabyte at most unless the operator says otherwise."""
+    if isinstance(model, NativeModel) and model.device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(model.device)
+        left, most_cache = int(min(free, wanted.gpu_memory_utilization * total - (total - free)) * 0.9), None
+    else:
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        weights = model.weight_bytes if isinstance(model, NativeModel) else 0
+        left, most_cache = int(((wanted.max_memory or machine // 2) - weights) * 0.9), 1 << 30
+    return plan_memory(left, model.spec, prefix_cache=wanted.prefix_cache_bytes, most_cache=most_cache)
 
 
 def announced(settings: Settings) -> tuple[tuple[str, ...], int]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from clover_agent.errors import LoadFailed
@@ -78,6 +78,20 @@ class EngineSettings(_Group):
     max_num_seqs: int = Field(default=8, ge=1, description="Requests that share the forward passes.")
     max_queue: int = Field(default=64, ge=0, description="Requests that may wait for a place; one more gets a 429.")
     prefill_chunk: int = Field(default=2048, ge=1, description="Most prompt tokens in one forward pass.")
+    prefill_beside: int | None = Field(
+        default=None,
+        ge=1,
+        description="The same for a pass that other answers wait for. Default: 512 on a GPU, 64 on a CPU.",
+    )
+    gpu_memory_utilization: float = Field(
+        default=0.9, gt=0, le=1, description="Share of the GPU's memory for weights, running requests and prefix cache."
+    )
+    max_memory: ByteSize | None = Field(
+        default=None, gt=0, description="The same on a CPU, as in 8GiB. Default: half of the machine's memory."
+    )
+    prefix_cache_bytes: ByteSize | None = Field(
+        default=None, ge=0, description="Part of it for the states of earlier prompts, as in 2GiB; 0 keeps none."
+    )
     strategy: Literal["prefix", "any_order"] = Field(
         default="prefix", description="Where a grammar-owned block may be unmasked: at its frontier, or anywhere."
     )

@@ -60,6 +60,14 @@ class NativeModel:
     def config(self) -> ModelConfig:
         return self.transformer.config
 
+    @property
+    def device(self) -> torch.device:
+        return self.transformer.embed_tokens.weight.device
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(parameter.nbytes for parameter in self.transformer.parameters())
+
     def new_state(self) -> NativeState:
         weight = self.transformer.embed_tokens.weight
         return NativeState(self.config, weight.dtype, weight.device)

@@ -1,0 +1,48 @@
+"""Messages over a real socket: hang-ups, silence, and text that leaves as it is said."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from clover_agent.types import TextDelta
+from tests.api.anthropic_wire import MESSAGES, assert_order, frames_of, message_body
+from tests.api.fakes import STARTED, Pause, ScriptedService, finished, live
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("said", [[], [STARTED], [STARTED, TextDelta("x")]])
+async def test_a_client_that_hangs_up_frees_its_slot(streamed: bool, said: list[Any]) -> None:
+    pause = Pause()
+    service = ScriptedService([*said, pause, finished()])
+    async with live(service) as url:
+        async with httpx.AsyncClient(base_url=url) as client:
+            request = asyncio.create_task(client.post(MESSAGES, json=message_body(stream=streamed)))
+            await pause.reached.wait()
+            assert service.active == 1
+            request.cancel()
+            await asyncio.gather(request, return_exceptions=True)
+        await asyncio.wait_for(service.cancelled.wait(), 10)
+        assert service.active == 0
+
+
+@pytest.mark.parametrize("said", [[], [STARTED], [STARTED, TextDelta("x")]])
+async def test_silence_is_broken_by_pings_and_nothing_is_lost(said: list[Any]) -> None:
+    pause = Pause()
+    service = ScriptedService([*said, pause, TextDelta("y"), finished()])
+    text = ""
+    async with (
+        asyncio.timeout(30),  # against a hang: without its pings the test would wait for ever
+        live(service, keep_alive_s=0.02, silence_event_s=0.05) as url,
+        httpx.AsyncClient(base_url=url) as client,
+        client.stream("POST", MESSAGES, json=message_body(stream=True)) as response,
+    ):
+        async for piece in response.aiter_text():
+            text += piece
+            if text.count("event: ping") >= 5:
+                pause.go.set()
+    frames = frames_of(text)
+    assert_order(frames)
+    deltas = [frame["delta"]["text"] for frame in frames if frame["type"] == "content_block_delta"]
+    assert "".join(deltas) == "".join(event.text for event in said if isinstance(event, TextDelta)) + "y"

@@ -4,13 +4,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
-def test_the_agent_with_the_openai_sdk(sprout_url: str) -> None:
-    agent = EXAMPLES / "openai-sdk" / "agent.py"
+@pytest.mark.parametrize(("example", "base"), [("openai-sdk", "/v1"), ("anthropic-sdk", "")])
+def test_the_agent_with_an_sdk(sprout_url: str, example: str, base: str) -> None:
+    agent = EXAMPLES / example / "agent.py"
     run = subprocess.run(
-        [sys.executable, str(agent), f"{sprout_url}/v1", "What's the weather in Lisbon?"],
+        [sys.executable, str(agent), f"{sprout_url}{base}", "What's the weather in Lisbon?"],
         capture_output=True,
         text=True,
         timeout=120,

@@ -36,17 +36,26 @@ def whole_answer(answer: Mapping[str, Any]) -> litellm.ModelResponse:
 
 
 class ChunkOrder:
-    """Chunks as LiteLLM needs them: usage before the finish reason.
+    """Chunks as LiteLLM needs them: the opening together with what follows it, and usage before the finish reason.
 
-    LiteLLM stops reading at the finish reason and then invents a usage of its own; OpenAI sends usage last. So the
-    finishing chunk waits for the usage.
+    LiteLLM's router asks another deployment as long as it has seen no chunk, so the opening, which says nothing yet,
+    waits. LiteLLM stops reading at the finish reason and then invents a usage of its own; OpenAI sends usage last. So
+    the finishing chunk waits too.
     """
 
     def __init__(self) -> None:
+        self._begun = False
+        self._opening: ModelResponseStream | None = None
         self._finish: ModelResponseStream | None = None
 
     def feed(self, chunk: Mapping[str, Any]) -> Iterator[ModelResponseStream]:
         made = ModelResponseStream(**chunk)
+        if not self._begun:
+            self._begun, self._opening = True, made
+            return
+        if self._opening is not None:
+            yield self._opening
+            self._opening = None
         if chunk["choices"] and chunk["choices"][0].get("finish_reason"):
             self._finish = made
             return

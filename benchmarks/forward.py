@@ -76,6 +76,22 @@ class Transformers:
         return milliseconds(lambda: self.model(self.block, past_key_values=cache, use_cache=True))
 
 
+def compare(native: Native, theirs: Transformers, rounds: int) -> dict[str, tuple[float, float]]:
+    """Milliseconds of the native model and of transformers: prefill of the context, denoising step, commit (the last
+    two only with `rounds`)."""
+    prefills = [(native.prefill(), theirs.prefill()) for _ in range(3)]
+    found = {"prefill": _best(prefills)}
+    if rounds:
+        times = [(native.step(), native.commit(), theirs.step()) for _ in range(rounds)]
+        found["step"] = _best([(step, theirs_) for step, _, theirs_ in times])
+        found["commit"] = _best([(commit, theirs_) for _, commit, theirs_ in times])
+    return found
+
+
+def _best(pairs: list[tuple[float, float]]) -> tuple[float, float]:
+    return min(a for a, _ in pairs), min(b for _, b in pairs)
+
+
 @torch.inference_mode()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -89,16 +105,8 @@ def main() -> None:
     raw = json.loads(options.config.read_text())
     context = torch.randint(4, raw["vocab_size"], (options.context,)).tolist()
     native, theirs = Native(raw, context), Transformers(raw, context)
-    prefills = [(native.prefill(), theirs.prefill()) for _ in range(3)]
-    rounds = [(native.step(), native.commit(), theirs.step()) for _ in range(options.rounds)]
-    prefill, their_prefill = (min(times) for times in zip(*prefills, strict=True))
-    step, commit, their_step = (min(times) for times in zip(*rounds, strict=True))
     print(f"{'':24}{'native':>10}{'transformers':>14}{'ratio':>8}")
-    for name, ours, other in (
-        (f"prefill of {options.context}", prefill, their_prefill),
-        ("denoising step", step, their_step),
-        ("commit", commit, their_step),
-    ):
+    for name, (ours, other) in compare(native, theirs, options.rounds).items():
         print(f"{name:24}{ours:8.1f}ms{other:12.1f}ms{ours / other:8.2f}")
 
 

@@ -32,6 +32,7 @@ from clover_agent.model.transformer import HybridTransformer
 from clover_agent.types import SamplingParams
 
 BATCHES = (1, 8)
+CONFIG = Path(__file__).parent / "configs" / "bench-50m.json"
 
 
 @dataclass
@@ -155,7 +156,7 @@ def random_model(config: Path, device: str) -> NativeModel:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, default=Path(__file__).parent / "configs" / "bench-50m.json")
+    parser.add_argument("--config", type=Path, default=CONFIG)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=32, help="new tokens per request, one a step")
     parser.add_argument("--device", default="cpu")

@@ -3,6 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic import BaseModel
+
+from clover_agent.api.anthropic_schema import CountTokensRequest, MessagesRequest
+from clover_agent.api.errors import speaks_anthropic
 from clover_agent.api.openai_schema import ChatCompletionRequest
 
 REF = "#/components/schemas/{model}"
@@ -22,6 +26,19 @@ ERROR = {
         }
     },
 }
+ANTHROPIC_ERROR = {
+    "type": "object",
+    "required": ["type", "error", "request_id"],
+    "properties": {
+        "type": {"const": "error"},
+        "error": {
+            "type": "object",
+            "required": ["type", "message"],
+            "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
+        },
+        "request_id": {"type": ["string", "null"]},
+    },
+}
 COMPLETION = {
     "type": "object",
     "required": ["id", "object", "created", "model", "choices", "usage"],
@@ -34,6 +51,33 @@ COMPLETION = {
         "usage": {"type": "object"},
     },
 }
+MESSAGE = {
+    "type": "object",
+    "required": ["id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"],
+    "properties": {
+        "id": {"type": "string"},
+        "type": {"const": "message"},
+        "role": {"const": "assistant"},
+        "model": {"type": "string"},
+        "content": {"type": "array", "items": {"type": "object", "required": ["type"]}},
+        "stop_reason": {"enum": ["end_turn", "max_tokens", "stop_sequence", "tool_use"]},
+        "stop_sequence": {"type": ["string", "null"]},
+        "usage": {"type": "object"},
+    },
+}
+TOKEN_COUNT = {
+    "type": "object",
+    "required": ["input_tokens"],
+    "properties": {"input_tokens": {"type": "integer"}},
+}
+# Path -> the body that it takes and the name of what it answers.
+FACES: dict[str, tuple[type[BaseModel], str]] = {
+    "/v1/chat/completions": (ChatCompletionRequest, "ChatCompletion"),
+    "/v1/messages": (MessagesRequest, "Message"),
+    "/v1/messages/count_tokens": (CountTokensRequest, "TokenCount"),
+}
+ANSWERS = {"ChatCompletion": COMPLETION, "Message": MESSAGE, "TokenCount": TOKEN_COUNT}
+STREAMED = frozenset({"/v1/chat/completions", "/v1/messages"})
 MODEL_ERRORS = ("400", "401", "403", "404", "503")
 CHAT_ERRORS = ("400", "401", "403", "404", "413", "415", "429", "500", "503", "504")
 
@@ -41,11 +85,13 @@ CHAT_ERRORS = ("400", "401", "403", "404", "413", "415", "429", "500", "503", "5
 def describe(document: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """The document with request bodies, errors and keys. `names` are the models', as far as they are known."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    request = ChatCompletionRequest.model_json_schema(ref_template=REF)
-    schemas.update(request.pop("$defs", {}))
-    if names:
-        request["properties"]["model"]["enum"] = list(names)
-    schemas.update({"ChatCompletionRequest": request, "ChatCompletion": COMPLETION, "Error": ERROR})
+    for model, _ in FACES.values():
+        request = model.model_json_schema(ref_template=REF)
+        schemas.update(request.pop("$defs", {}))
+        if names:
+            request["properties"]["model"]["enum"] = list(names)
+        schemas[model.__name__] = request
+    schemas.update({**ANSWERS, "Error": ERROR, "AnthropicError": ANTHROPIC_ERROR})
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
@@ -59,10 +105,11 @@ def _operation(path: str, operation: dict[str, Any]) -> None:
     responses = operation["responses"]
     responses.pop("422", None)
     errors: tuple[str, ...] = ("403", "503")
-    if path == "/v1/chat/completions":
+    if path in FACES:
         errors = CHAT_ERRORS
-        operation["requestBody"] = {"required": True, "content": _json("ChatCompletionRequest")}
-        responses["200"]["content"] = _json("ChatCompletion") | {"text/event-stream": {}}
+        model, answer = FACES[path]
+        operation["requestBody"] = {"required": True, "content": _json(model.__name__)}
+        responses["200"]["content"] = _json(answer) | ({"text/event-stream": {}} if path in STREAMED else {})
     elif path.startswith("/v1/models"):
         errors = MODEL_ERRORS
     elif path == "/metrics":
@@ -70,7 +117,8 @@ def _operation(path: str, operation: dict[str, Any]) -> None:
     if path.startswith("/v1/") and path != "/v1/health":
         operation["security"] = [{"key": []}, {}]
     for status in errors:
-        responses[status] = {"description": "Error", "content": _json("Error")}
+        error = "AnthropicError" if speaks_anthropic(path) else "Error"
+        responses[status] = {"description": "Error", "content": _json(error)}
 
 
 def _json(name: str) -> dict[str, Any]:

@@ -131,6 +131,23 @@ def test_the_document_describes_what_is_there(connect: Connect) -> None:
     assert "422" not in str(document)
 
 
+@pytest.mark.parametrize(
+    ("path", "request_", "answer", "error"),
+    [
+        (CHAT, "ChatCompletionRequest", "ChatCompletion", "Error"),
+        ("/v1/messages", "MessagesRequest", "Message", "AnthropicError"),
+        ("/v1/messages/count_tokens", "CountTokensRequest", "TokenCount", "AnthropicError"),
+    ],
+)
+def test_every_face_is_described_in_its_own_form(
+    connect: Connect, path: str, request_: str, answer: str, error: str
+) -> None:
+    operation = connect().get("/openapi.json").json()["paths"][path]["post"]
+    described = [operation["requestBody"], operation["responses"]["200"], operation["responses"]["400"]]
+    names = [part["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2] for part in described]
+    assert names == [request_, answer, error]
+
+
 def _references(node: Any) -> list[str]:
     if isinstance(node, dict):
         own = [node["$ref"]] if isinstance(node.get("$ref"), str) else []

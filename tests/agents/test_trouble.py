@@ -1,5 +1,6 @@
 """What goes wrong with long, slow and busy models: silence, a full server, a cut call, a client that is killed."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
@@ -95,6 +96,15 @@ def test_a_call_that_is_cut_by_the_context_is_never_run(client: Client, serve: S
     assert answers
     assert any(b'"finish_reason":"length"' in answer for answer in answers)
     assert all(b'"tool_calls"' not in answer for answer in answers)
+
+
+def test_the_user_is_told_when_the_prompt_does_not_fit(client: Client, serve: Serve) -> None:
+    with serve([{"reply": {"content": "Nothing."}}], max_model_len=512) as (place, recorder):
+        outcome = client.run(place, "Say something.", limit_s=60)
+    assert "this model's context is 512" in outcome.stdout + outcome.stderr, outcome
+    codes = {(chat.status, json.loads(chat.answered)["error"]["code"]) for chat in recorder.turns}
+    assert codes == {(400, "context_length_exceeded")}
+    assert len(recorder.chats) == 1, "what cannot succeed was tried again"
 
 
 def test_a_client_that_is_killed_frees_its_slot(client: Client, serve: Serve) -> None:

@@ -2,15 +2,17 @@
 
 import json
 from pathlib import Path
+from threading import Event
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.agents.clients import INSTALLED, Client, Place, call
+from tests.agents.clients import INSTALLED, Client, Place, call, stop
 from tests.agents.conftest import Serve
 from tests.agents.recorder import Exchange, Recorder
 from tests.agents.test_tasks import POEM
-from tests.api.anthropic_wire import assert_order, frames_of
+from tests.api.anthropic_wire import MESSAGES, assert_order, frames_of, message_body
 
 
 def _claude_code(place: Place, program: Path) -> tuple[list[str], dict[str, str]]:
@@ -37,9 +39,7 @@ def claude() -> Client:
 
 def turns(recorder: Recorder) -> list[Exchange]:
     """The requests of the agent's own loop."""
-    return [
-        exchange for exchange in recorder.exchanges if exchange.path == "/v1/messages" and exchange.body.get("tools")
-    ]
+    return [exchange for exchange in recorder.exchanges if exchange.path == MESSAGES and exchange.body.get("tools")]
 
 
 def well_served(recorder: Recorder) -> bool:
@@ -142,3 +142,21 @@ def test_the_user_is_told_when_the_prompt_does_not_fit(claude: Client, serve: Se
     with serve([{"reply": {"content": "Nothing."}}], max_model_len=512) as (place, _):
         outcome = claude.run(place, "Say something.", limit_s=60)
     assert "this model's context is 512" in outcome.stdout + outcome.stderr, outcome
+
+
+def test_a_client_that_is_killed_frees_its_slot(claude: Client, serve: Serve) -> None:
+    forever = {"when": {"contains": "forever and ever"}, "reply": {"content": "again and " * 20_000}}
+    written = Event()
+    with serve([forever, {"reply": {"content": "Still here."}}], max_num_seqs=1) as (place, recorder):
+        recorder.on_answer = lambda exchange: written.set() if b"again and" in exchange.answered else None
+        process = claude.start(place, "Say it again, forever and ever.")
+        try:
+            assert written.wait(60), "the client has not asked"
+        finally:
+            stop(place.home)
+            process.communicate()
+        after = httpx.post(f"{place.url}{MESSAGES}", json=message_body(model="clover"), timeout=60).json()
+        metrics = httpx.get(f"{place.url}/metrics").text
+    assert [block["text"] for block in after["content"]] == ["Still here."]
+    assert 'clover:request_cancelled_total{model_name="clover"} 1.0' in metrics
+    assert not turns(recorder)[0].complete

@@ -6,9 +6,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx
@@ -38,13 +39,14 @@ class Client:
 
     url: str
     stream: bool
+    clock: Callable[[], float] = time.perf_counter
 
     async def ask(self, messages: Messages, max_tokens: int) -> Answer:
         body = {"model": "bench", "messages": messages, "max_tokens": max_tokens, "temperature": 0}
         body |= {"ignore_eos": True, "chat_template_kwargs": {"enable_thinking": False}}
         if self.stream:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
-        begun, answer = time.perf_counter(), Answer()
+        begun, answer = self.clock(), Answer()
         async with (
             httpx.AsyncClient(timeout=1200) as http,
             http.stream("POST", f"{self.url}/v1/chat/completions", json=body) as response,
@@ -52,8 +54,8 @@ class Client:
             response.raise_for_status()
             async for line in response.aiter_lines():
                 for part in _parts(line):
-                    _take(answer, part, time.perf_counter() - begun)
-        answer.end = time.perf_counter() - begun
+                    _take(answer, part, self.clock() - begun)
+        answer.end = self.clock() - begun
         return answer
 
     async def together(self, all_messages: Sequence[Messages], concurrency: int, max_tokens: int) -> list[Answer]:
@@ -65,6 +67,11 @@ class Client:
                 return await self.ask(messages, max_tokens)
 
         return await asyncio.gather(*(one(messages) for messages in all_messages))
+
+
+def processor_clock(pid: int) -> Callable[[], float]:
+    """Seconds of processor time that a process has used (Linux: the clock that `clock_getcpuclockid` names)."""
+    return partial(time.clock_gettime, (~pid << 3) | 2)
 
 
 def _parts(line: str) -> Iterator[dict[str, Any]]:

@@ -1,10 +1,13 @@
 """This gateway against the recipe that people run (see `servers.py`): same weights, same prompts, one run.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.serving [--json OUT] [--plot PNG] [--quick]
+    OMP_NUM_THREADS=1 python -m benchmarks.serving [--json OUT] [--plot PNG] [--clock processor]
 
 Random weights of `bench-50m` (or another --config), one token unmasked a step. Measured: short prompts of their own and
 agent requests (all with the same long system text, each with its own question) at concurrency 1, 4 and 16; turns of an
 agent with 2k and 8k tokens of tools, cold and warm; how much slower a running answer gets while a long prompt is read.
+
+With `--clock processor`, seconds are the server's processor time: what it would take alone on one core, whatever else
+the machine does. That holds with one thread only.
 
     throughput_ratio_16          output tokens/s, ours / recipe, 16 agent requests at once
     ttft_p50_ratio_16            time to first token, ours / recipe, the same
@@ -20,10 +23,11 @@ import platform
 import random
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.load import Answer, Client, Messages, server
+from benchmarks.load import Answer, Client, Messages, processor_clock, server
 from benchmarks.overhead import CONFIG
 from benchmarks.servers import text_parts
 
@@ -67,16 +71,16 @@ def summary(answers: list[Answer], seconds: float) -> dict[str, float]:
     }
 
 
-def sweep(client: Client, writer: Writer, levels: tuple[int, ...]) -> dict[str, dict[str, float]]:
+def sweep(client: Client, writer: Writer, levels: Sequence[int]) -> dict[str, dict[str, float]]:
     """Requests at each level of concurrency; the agent's head is new at each level, so that it is read once there."""
     found = {}
     for level in levels:
         head = writer.text(AGENT_HEAD)
         for kind in ("short", "agent"):
             wishes = [writer.short() if kind == "short" else writer.agent(head) for _ in range(max(level, 2))]
-            begun = time.perf_counter()
+            begun = client.clock()
             answers = asyncio.run(client.together(wishes, level, NEW_TOKENS))
-            found[f"{kind}_{level}"] = summary(answers, time.perf_counter() - begun)
+            found[f"{kind}_{level}"] = summary(answers, client.clock() - begun)
     return found
 
 
@@ -93,9 +97,9 @@ async def gaps(client: Client, writer: Writer, prompt: int) -> dict[str, float]:
     """A running answer, before and while somebody else's long prompt is read."""
     running = asyncio.create_task(client.ask(writer.short(), 600))
     await asyncio.sleep(0)
-    begun = time.perf_counter()
+    begun = client.clock()
     await client.ask(writer.short(), 16)
-    sent = time.perf_counter() - begun
+    sent = client.clock() - begun
     long = await client.ask([{"role": "user", "content": writer.text(prompt)}], 1)
     answer = await running
     before = [t for t in answer.arrivals if t < sent]
@@ -104,19 +108,20 @@ async def gaps(client: Client, writer: Writer, prompt: int) -> dict[str, float]:
     return {"before": rates[0], "during": rates[1], "prompt_s": long.first, "pieces": len(during)}
 
 
-def measure(config: Path, quick: bool) -> dict[str, Any]:
-    levels = CONCURRENCY[:2] if quick else CONCURRENCY
-    result: dict[str, Any] = {"config": config.stem, "machine": platform.processor() or platform.machine()}
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    config, levels, sizes = options.config, options.levels, options.tools
+    result: dict[str, Any] = {"config": config.stem, "clock": options.clock, "machine": platform.machine()}
     for kind in ("recipe", "ours"):
         writer = Writer()  # the same prompts for both
-        with server("benchmarks.servers", kind, "--config", str(config)) as (url, _):
-            client = Client(url, stream=kind == "ours")
+        with server("benchmarks.servers", kind, "--config", str(config)) as (url, pid):
+            clock = processor_clock(pid) if options.clock == "processor" else time.perf_counter
+            client = Client(url, kind == "ours", clock)
             asyncio.run(client.ask(writer.short(), 2))  # warm up
             result[kind] = sweep(client, writer, levels)
-            result[kind]["turns"] = {tools: turns(client, writer, tools) for tools in (TOOLS[:1] if quick else TOOLS)}
+            result[kind]["turns"] = {tools: turns(client, writer, tools) for tools in sizes}
             if kind == "ours":
-                result["gaps"] = asyncio.run(gaps(client, writer, 2000 if quick else 16000))
-    last, tools = levels[-1], (TOOLS[:1] if quick else TOOLS)[-1]
+                result["gaps"] = asyncio.run(gaps(client, writer, options.long))
+    last, tools = levels[-1], sizes[-1]
     for kind, suffix in (("agent", ""), ("short", "_short")):
         mine, theirs = result["ours"][f"{kind}_{last}"], result["recipe"][f"{kind}_{last}"]
         result[f"throughput_ratio_{last}{suffix}"] = mine["tokens_per_s"] / theirs["tokens_per_s"]
@@ -150,9 +155,12 @@ def main() -> None:
     parser.add_argument("--config", type=Path, default=CONFIG)
     parser.add_argument("--json", type=Path, help="write the result here")
     parser.add_argument("--plot", type=Path, help="draw it here")
-    parser.add_argument("--quick", action="store_true", help="concurrency 1 and 4, 2k tokens")
+    parser.add_argument("--levels", type=int, nargs="+", default=CONCURRENCY, help="requests at once")
+    parser.add_argument("--tools", type=int, nargs="+", default=TOOLS, help="tokens of an agent's tools")
+    parser.add_argument("--long", type=int, default=16000, help="tokens of the long prompt")
+    parser.add_argument("--clock", choices=("wall", "processor"), default="wall", help="whose time is measured")
     options = parser.parse_args()
-    result = measure(options.config, options.quick)
+    result = measure(options)
     print(json.dumps(result, indent=2))
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")

@@ -1,23 +1,34 @@
 """JSON Schemas with instances, as the constrained benchmark reads, writes and judges them.
 
 The judge is plain jsonschema on the schema as it came, with decimal numbers, its own formats and Python's regular
-expressions: nothing of the package's own validation. References are never fetched.
+expressions: nothing of the package's own validation. In two places it follows JSON Schema 2020-12 whatever draft the
+schema names: a number without a fraction is an integer (`-0.0`), and `\\s` in a pattern is white space of ECMA-262
+(that of Python has U+001C to U+001F and U+0085 too and lacks U+FEFF). References are never fetched.
 """
 
 import gzip
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from jsonschema import FormatChecker
+from jsonschema import Draft202012Validator, FormatChecker, TypeChecker, ValidationError
 from jsonschema.protocols import Validator
-from jsonschema.validators import validator_for
+from jsonschema.validators import extend, validator_for
 from referencing import Registry
 
 MAX_DEPTH = 40
+
+# WhiteSpace and LineTerminator of ECMA-262, 12.2 and 12.3.
+_SPACE = r"\t\n\x0b\x0c\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+_NOT_SPACE = (
+    r"\x00-\x08\x0e-\x1f!-\x9f\xa1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e"
+    r"\u2060-\u2fff\u3001-\ufefe\uff00-\U0010ffff"
+)
+_ESCAPE_OR_BRACKET = re.compile(r"\\.|[\[\]]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +116,9 @@ class Judge:
         decimal = json.loads(json.dumps(schema), parse_float=Decimal)
         kind = validator_for(decimal)
         checker: FormatChecker = kind.FORMAT_CHECKER
-        self._validator: Validator = kind(decimal, registry=Registry(), format_checker=checker)
+        types = kind.TYPE_CHECKER.redefine("integer", _is_integer)
+        judging = extend(kind, {"pattern": _pattern, "patternProperties": _pattern_properties}, type_checker=types)  # type: ignore[no-untyped-call]
+        self._validator: Validator = judging(decimal, registry=Registry(), format_checker=checker)
 
     def satisfied(self, text: str) -> bool | None:
         try:
@@ -116,6 +129,39 @@ class Judge:
             return self._validator.is_valid(value)
         except Exception:
             return None  # jsonschema raises anything on a broken schema
+
+
+def ecma_spaces(pattern: str) -> str:
+    """The pattern with `\\s` and `\\S` spelled out, so that Python reads them as ECMA-262 does."""
+    in_class = False
+
+    def spelled(match: re.Match[str]) -> str:
+        nonlocal in_class
+        text = match[0]
+        if text in "[]":
+            in_class = text == "["
+        if text not in (r"\s", r"\S"):
+            return text
+        body = _SPACE if text == r"\s" else _NOT_SPACE
+        return body if in_class else f"[{body}]"
+
+    return _ESCAPE_OR_BRACKET.sub(spelled, pattern)
+
+
+def _is_integer(checker: TypeChecker, value: object) -> bool:
+    if isinstance(value, Decimal):
+        return value == value.to_integral_value()
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not re.search(ecma_spaces(pattern), instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(validator: Any, parts: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    spelled = {ecma_spaces(pattern): part for pattern, part in parts.items()}
+    yield from Draft202012Validator.VALIDATORS["patternProperties"](validator, spelled, instance, schema)
 
 
 def _no_constant(literal: str) -> None:

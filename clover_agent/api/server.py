@@ -11,6 +11,9 @@ from clover_agent.api.gateway import Gateway
 from clover_agent.settings import ServerSettings
 
 FLUSH_S = 10  # after the drain, for answers whose last bytes a client has not read yet
+# Longer than clients keep an idle connection (httpx: 5 s, as uvicorn by default): nobody shall ask on one that is just
+# being closed.
+IDLE_S = 75
 
 
 class Server(uvicorn.Server):
@@ -26,6 +29,7 @@ class Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=FLUSH_S,
+            timeout_keep_alive=IDLE_S,
         )
         super().__init__(config)
         self.gateway: Gateway = app.state.gateway

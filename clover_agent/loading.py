@@ -41,6 +41,7 @@ def load_service(settings: Settings) -> ChatService:
     wanted = settings.model
     checkpoint = _checkpoint(wanted.model)
     config = _read_json(checkpoint / "config.json")
+    _refuse_own_code(wanted, config)
     tokenizer, template, format_ = load_text_parts(wanted)
     if wanted.model.startswith(REPLAY):
         model: BlockModel = replay_model(Path(wanted.model.removeprefix(REPLAY)), tokenizer, format_)
@@ -90,6 +91,17 @@ def _memory(model: BlockModel, wanted: EngineSettings) -> MemoryPlan:
         weights = model.weight_bytes if isinstance(model, NativeModel) else 0
         left, most_cache = int(((wanted.max_memory or machine // 2) - weights) * 0.9), 1 << 30
     return plan_memory(left, model.spec, prefix_cache=wanted.prefix_cache_bytes, most_cache=most_cache)
+
+
+def _refuse_own_code(wanted: ModelSettings, config: Mapping[str, Any]) -> None:
+    """A checkpoint that brings code computes something else than the native model, even where its tensors fit."""
+    if wanted.trust_remote_code:
+        raise LoadFailed("--trust-remote-code: this version cannot run a checkpoint's own code. Leave the flag out.")
+    if config.get("auto_map"):
+        raise LoadFailed(
+            f"{wanted.model} brings its own code (auto_map in config.json), which this version cannot run. Served as a "
+            "native model it would give other answers than its makers intended."
+        )
 
 
 def announced(settings: Settings) -> tuple[tuple[str, ...], int]:

@@ -69,7 +69,9 @@ class ModelSettings(_Group):
     dtype: Literal["auto", "float32", "float64", "bfloat16", "float16"] = Field(
         default="auto", description="Weights' type."
     )
-    trust_remote_code: bool = Field(default=False, description="Run the checkpoint's own Python code.")
+    trust_remote_code: bool = Field(
+        default=False, description="Run the checkpoint's own Python code. Not supported yet: refused."
+    )
 
 
 class EngineSettings(_Group):

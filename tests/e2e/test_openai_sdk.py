@@ -30,7 +30,14 @@ def streamed(client: Any, model: str, messages: list[Message], **extra: Any) -> 
                 call["name"] += delta.function.name or ""
                 call["arguments"] += delta.function.arguments or ""
     assert usage is not None
-    return {"content": content, "calls": list(calls.values()), "finish": finish, "usage": usage.model_dump()}
+    return {"content": content, "calls": list(calls.values()), "finish": finish, "usage": own_usage(usage)}
+
+
+def own_usage(usage: Any) -> dict[str, Any]:
+    """A request's usage without what depends on the prompts that were there before it: the prefix cache's share."""
+    dump: dict[str, Any] = usage.model_dump()
+    del dump["prompt_tokens_details"]["cached_tokens"], dump["diffusion"]["forwards"]
+    return dump
 
 
 def plain(client: Any, model: str, messages: list[Message], **extra: Any) -> dict[str, Any]:
@@ -42,7 +49,7 @@ def plain(client: Any, model: str, messages: list[Message], **extra: Any) -> dic
         "content": message.content or "",
         "calls": calls,
         "finish": answer.choices[0].finish_reason,
-        "usage": answer.usage.model_dump(),
+        "usage": own_usage(answer.usage),
     }
 
 

@@ -132,8 +132,8 @@ class _Reader:
         if any(".linear_attn." in name for name in self.unexpected):
             listed += (
                 ". The linear_attn tensors belong to an in-block scheme that the native model does not have; running "
-                "without them would not be this model. It needs the checkpoint's own code (trust_remote_code), which is not "
-                "supported yet"
+                "without them would not be this model. It needs the checkpoint's own code (trust_remote_code), which "
+                "is not supported yet"
             )
         if listed:
             raise LoadFailed(f"{path}: the weights do not fit config.json. Tensors {listed}.")

@@ -32,9 +32,10 @@ ALLOWED: dict[str, set[str]] = {
     "loading": {"replay", *LEAVES, "formats", "templates", "grammar", "parsing", "model", "engine", "chat"},
     "sprout": {*LEAVES, "formats", "templates", "model"},
     "api": {*LEAVES, "parsing", "formats", "chat"},
+    "doctor": {"api"},
     "proxy_config": set(),
     "litellm_provider": {*LEAVES, "proxy_config", "parsing", "api", "chat", "loading"},
-    "cli": {*LEAVES, "formats", "templates", "parsing", "api", "chat", "loading", "sprout", "proxy_config"},
+    "cli": {*LEAVES, "formats", "templates", "parsing", "api", "chat", "loading", "sprout", "proxy_config", "doctor"},
     "__init__": set(),
     "__main__": {"cli"},
 }

@@ -3,5 +3,6 @@
 from clover_agent.api.app import create_app
 from clover_agent.api.gateway import Gateway, Service
 from clover_agent.api.server import Server
+from clover_agent.api.system import CONTEXT_NAMES
 
-__all__ = ["Gateway", "Server", "Service", "create_app"]
+__all__ = ["CONTEXT_NAMES", "Gateway", "Server", "Service", "create_app"]

@@ -15,6 +15,7 @@ COMMANDS = {
     "render": "Print the exact prompt of a request, segments marked.",
     "parse": "Parse model output into an assistant message.",
     "litellm-config": "Print a configuration for the LiteLLM proxy.",
+    "doctor": "Check any OpenAI-compatible endpoint, stage by stage.",
     "evaluate": "Score any OpenAI-compatible endpoint on tool-calling records.",
 }
 

@@ -1,6 +1,6 @@
 """A streamed chat completion, read by the rules of the strictest clients. What breaks one of them is `Trouble`.
 
-The rules, with the report that each comes from, are those of docs/known-problems.md.
+Knows nothing of HTTP and of how the events came.
 """
 
 from collections.abc import Sequence

@@ -17,14 +17,12 @@ from clover_agent.api.anthropic_schema import CountTokensRequest, MessagesReques
 from clover_agent.api.body import read_body
 from clover_agent.api.errors import anthropic_body, public_error
 from clover_agent.api.gateway import Gateway
-from clover_agent.api.sse import EventStream, Relay, frame, grammar_header, unless_gone
-from clover_agent.errors import GenerationFailed
+from clover_agent.api.sse import EventStream, Relay, frame, grammar_header, opened, unless_gone
 from clover_agent.types import Conversation, Event, Finished, Started
 
 router = APIRouter()
 
 KEEP_ALIVE = ServerSentEvent(event="ping", data='{"type":"ping"}', sep="\n")
-UNFINISHED = "The engine ended the answer without finishing it."
 
 
 @router.post("/v1/messages", name="messages", summary="Create a message")
@@ -40,12 +38,7 @@ async def create_message(request: Request) -> Response:
         work = _complete(gateway, conversation, body.model, show_thoughts)
         started, text = await unless_gone(request, work)
         return Response(text, media_type="application/json", headers=grammar_header(started))
-    relay = Relay(gateway.stream(conversation, body.model))
-    try:
-        first = await unless_gone(request, relay.first(server.keep_alive_s))
-    except BaseException:
-        await relay.aclose()
-        raise
+    relay, first = await opened(request, gateway.stream(conversation, body.model), server.keep_alive_s)
     stream = _stream(body.model, relay.started, show_thoughts)
     frames = _frames(stream, relay, first, server.silence_event_s)
     return EventStream(frames, relay, server, grammar_header(relay.started), KEEP_ALIVE)
@@ -79,8 +72,6 @@ async def _complete(
     """The whole message as JSON, and how it was held."""
     async with aclosing(gateway.stream(conversation, model)) as events:
         answer = [event async for event in events]
-    if not answer or not isinstance(answer[-1], Finished):
-        raise GenerationFailed(UNFINISHED)
     started = next((event for event in answer if isinstance(event, Started)), None)
     stream = _stream(model, started, show_thoughts)
     return started, whole([stream.opening(), *(part for event in answer for part in stream.frames(event))])
@@ -94,8 +85,6 @@ async def _frames(
     event = first
     try:
         while not isinstance(event, Finished):
-            if event is None and relay.ended:
-                raise GenerationFailed(UNFINISHED)
             for part in [PING] if event is None else stream.frames(event):
                 yield frame(part, part["type"])
             event = await relay.next(silence_s)

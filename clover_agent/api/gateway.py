@@ -14,10 +14,10 @@ from typing import Any, Literal, Protocol
 
 from clover_agent import __version__
 from clover_agent.api.json_schema import SchemaChecker
-from clover_agent.errors import CloverError, LoadFailed, ModelNotFound, Unavailable
+from clover_agent.errors import CloverError, GenerationFailed, LoadFailed, ModelNotFound, Unavailable
 from clover_agent.settings import Settings
 from clover_agent.telemetry import Metrics
-from clover_agent.types import Conversation, Event
+from clover_agent.types import Conversation, Event, Finished
 
 logger = logging.getLogger("clover_agent.api")
 
@@ -103,14 +103,18 @@ class Gateway:
             raise ModelNotFound(f"The model {name!r} does not exist. This server has {served}.", param="model")
 
     async def stream(self, conversation: Conversation, model: str) -> AsyncGenerator[Event, None]:
-        """The events of an answer, metered and logged. Raises the errors of `errors.py`."""
+        """The events of an answer, metered and logged: `Finished` is the last one, or an error of `errors.py` is
+        raised. No face has to ask whether an answer is whole."""
         service = self.service
         meter = self.metrics.meter(model)
+        event: Event | None = None
         try:
             async with aclosing(service.stream(conversation)) as events:
                 async for event in events:
                     meter.event(event)
                     yield event
+            if not isinstance(event, Finished):
+                raise GenerationFailed("The engine ended the answer without finishing it.")
         except CloverError as error:
             meter.failed(error.code or error.type)
             raise

@@ -14,8 +14,7 @@ from clover_agent.api.body import parse_model
 from clover_agent.api.gateway import Gateway
 from clover_agent.api.openai_chat import complete, prepare
 from clover_agent.api.openai_schema import ChatCompletionRequest
-from clover_agent.errors import GenerationFailed
-from clover_agent.types import Finished, Started
+from clover_agent.types import Started
 
 
 async def chat_completion(gateway: Gateway, body: Mapping[str, Any], deadline_s: float | None = None) -> dict[str, Any]:
@@ -43,9 +42,6 @@ async def chat_chunks(
                 yield answer.opening()
             for chunk in answer.chunks(event):
                 yield chunk
-            if isinstance(event, Finished):
-                return
-    raise GenerationFailed("The engine ended the answer without finishing it.")
 
 
 async def _parse(body: Mapping[str, Any]) -> ChatCompletionRequest:

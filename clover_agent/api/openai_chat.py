@@ -17,8 +17,7 @@ from clover_agent.api.gateway import Gateway
 from clover_agent.api.openai_answer import Answer
 from clover_agent.api.openai_request import to_conversation
 from clover_agent.api.openai_schema import ChatCompletionRequest
-from clover_agent.api.sse import DONE, EventStream, Relay, frame, grammar_header, unless_gone
-from clover_agent.errors import GenerationFailed
+from clover_agent.api.sse import DONE, EventStream, Relay, frame, grammar_header, opened, unless_gone
 from clover_agent.parsing import Completion, collect
 from clover_agent.types import Conversation, Event, Finished, Started
 
@@ -36,12 +35,7 @@ async def create_completion(request: Request) -> Response:
     if not body.stream:
         started, completion = await unless_gone(request, complete(gateway, conversation, body.model))
         return JSONResponse(answer.whole(completion), headers=grammar_header(started))
-    relay = Relay(gateway.stream(conversation, body.model))
-    try:
-        first = await unless_gone(request, relay.first(server.keep_alive_s))
-    except BaseException:
-        await relay.aclose()
-        raise
+    relay, first = await opened(request, gateway.stream(conversation, body.model), server.keep_alive_s)
     frames = _frames(answer, relay, first, server.silence_event_s)
     return EventStream(frames, relay, server, grammar_header(relay.started))
 
@@ -77,8 +71,6 @@ async def _frames(answer: Answer, relay: Relay, first: Event | None, silence_s: 
     event = first
     try:
         while not isinstance(event, Finished):
-            if event is None and relay.ended:
-                raise GenerationFailed("The engine ended the answer without finishing it.")
             for chunk in _chunks(answer, event):
                 yield frame(chunk)
             event = await relay.next(silence_s)

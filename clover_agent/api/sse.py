@@ -51,21 +51,19 @@ class Relay:
 
     def __init__(self, events: AsyncGenerator[Event, None]) -> None:
         self._events = events
-        self._next: asyncio.Task[Event | None] | None = None
+        self._next: asyncio.Task[Event] | None = None
         self.started: Started | None = None
-        self.ended = False
 
     async def next(self, patience_s: float) -> Event | None:
-        """The next event; None after `patience_s` of silence, and at the end (`ended`). Raises what events raise."""
+        """The next event; None after `patience_s` of silence. Raises what events raise. Not to be called after
+        `Finished`."""
         if self._next is None:
             self._next = asyncio.create_task(self._read())
         done, _ = await asyncio.wait({self._next}, timeout=patience_s)
         if not done:
             return None
         read, self._next = self._next, None
-        event = read.result()
-        self.ended = event is None
-        return event
+        return read.result()
 
     async def first(self, patience_s: float) -> Event | None:
         """The first event that is more than `Started`: until then a request may still fail with a status."""
@@ -82,8 +80,8 @@ class Relay:
             self._next = None
         await self._events.aclose()
 
-    async def _read(self) -> Event | None:
-        return await anext(self._events, None)
+    async def _read(self) -> Event:
+        return await anext(self._events)
 
 
 class EventStream(EventSourceResponse):
@@ -119,6 +117,18 @@ class EventStream(EventSourceResponse):
             with anyio.CancelScope(shield=True):
                 await self._frames.aclose()
                 await self._relay.aclose()
+
+
+async def opened(
+    request: Request, events: AsyncGenerator[Event, None], patience_s: float
+) -> tuple[Relay, Event | None]:
+    """A relay of `events` and its first event. What goes wrong until then is raised, and nothing is left running."""
+    relay = Relay(events)
+    try:
+        return relay, await unless_gone(request, relay.first(patience_s))
+    except BaseException:
+        await relay.aclose()
+        raise
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -18,8 +18,8 @@ from litellm.llms.custom_llm import CustomLLM
 from litellm.types.utils import ModelResponseStream
 
 from clover_agent.errors import CloverError
-from clover_agent.litellm_provider import remote
 from clover_agent.litellm_provider.host import Host
+from clover_agent.litellm_provider.remote import Place
 from clover_agent.litellm_provider.wire import ChunkOrder, litellm_error, request_body, seconds, whole_answer
 from clover_agent.proxy_config import PROVIDER
 
@@ -63,22 +63,15 @@ class CloverLLM(CustomLLM):  # type: ignore[misc]  # litellm is not typed
 
     async def _complete(self, model: str, messages: list[Any], given: Mapping[str, Any]) -> dict[str, Any]:
         body = request_body(model, messages, given["optional_params"])
-        timeout = seconds(given.get("timeout"))
         try:
-            if base := given.get("api_base"):
-                return await remote.complete(remote.client_for(base, given.get("api_key")), body, timeout)
-            return await self._host.complete(body, timeout)
+            return await self._host.complete(body, seconds(given.get("timeout")), _place(given))
         except Exception as error:
             raise _told(error, model) from error
 
     def _open(self, model: str, messages: list[Any], given: Mapping[str, Any]) -> "_Stream":
         body = request_body(model, messages, given["optional_params"], stream=True)
-        timeout = seconds(given.get("timeout"))
-        if base := given.get("api_base"):
-            return _Stream(
-                self._host, remote.stream(remote.client_for(base, given.get("api_key")), body, timeout), model
-            )
-        return _Stream(self._host, self._host.stream(body, timeout), model)
+        chunks = self._host.stream(body, seconds(given.get("timeout")), _place(given))
+        return _Stream(self._host, chunks, model)
 
 
 class _Stream:
@@ -137,6 +130,12 @@ class _Stream:
             await self._chunks.aclose()
         except RuntimeError:  # still running: the cancelled `_advance` is ahead of us and closes it
             logger.debug("a stream closes by its cancellation")
+
+
+def _place(given: Mapping[str, Any]) -> Place | None:
+    """The gateway that LiteLLM's arguments name, if they name one."""
+    base = given.get("api_base")
+    return Place(base, given.get("api_key")) if base else None
 
 
 def _told(error: Exception, model: str) -> Exception:

@@ -1,4 +1,5 @@
-"""The engines of this process, loaded once each, and the event loop that all requests of the provider run on.
+"""The engines of this process, loaded once each, and the event loop that all requests of the provider run on, those
+to gateways elsewhere too.
 
 LiteLLM calls from any thread and any event loop, and its proxy may load the handler's module twice; what must exist
 once lives here. Knows nothing of LiteLLM.
@@ -9,12 +10,14 @@ import os
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from concurrent.futures import Future
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from clover_agent.api import Gateway
 from clover_agent.api.in_process import chat_chunks, chat_completion
 from clover_agent.errors import ModelNotFound
+from clover_agent.litellm_provider.remote import Gateways, Place
 from clover_agent.settings import Settings
 
 T = TypeVar("T")
@@ -36,6 +39,7 @@ class Host:
         self._models: dict[str, _Model] = {}
         self._gate = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._gateways = Gateways()  # of the loop, and made anew with it
         self._pid = os.getpid()
 
     def allow(self, settings: Settings) -> Mapping[str, int]:
@@ -53,25 +57,39 @@ class Host:
         """Run `work` on the host's loop. Cancelling the future cancels the work."""
         return asyncio.run_coroutine_threadsafe(work, self._running_loop())
 
-    async def complete(self, body: Mapping[str, Any], deadline_s: float | None) -> dict[str, Any]:
-        """A whole answer of a model in this process. Raises the errors of `errors.py`."""
+    async def complete(
+        self, body: Mapping[str, Any], deadline_s: float | None, place: Place | None = None
+    ) -> dict[str, Any]:
+        """A whole answer, of the gateway at `place`, without one of a model in this process.
+
+        Raises the errors of `errors.py`, or those of `Gateways`.
+        """
+        if place is not None:
+            return await self._gateways.complete(place, body, deadline_s)
         return await chat_completion(await self._gateway(body["model"]), body, deadline_s)
 
-    async def stream(self, body: Mapping[str, Any], deadline_s: float | None) -> AsyncGenerator[dict[str, Any], None]:
-        """The chunks of an answer of a model in this process. Raises the errors of `errors.py`."""
-        async for chunk in chat_chunks(await self._gateway(body["model"]), body, deadline_s):
-            yield chunk
+    async def stream(
+        self, body: Mapping[str, Any], deadline_s: float | None, place: Place | None = None
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """The chunks of an answer; as for `complete`. Closing it cancels the request."""
+        if place is not None:
+            chunks = self._gateways.stream(place, body, deadline_s)
+        else:
+            chunks = chat_chunks(await self._gateway(body["model"]), body, deadline_s)
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                yield chunk
 
     def close(self) -> None:
         """End what runs; the models stay allowed and are loaded again when they are asked for."""
         with self._gate:
             loop, self._loop = self._loop, None
-            gateways = {id(m.gateway): m.gateway for m in self._models.values() if m.gateway is not None}
+            engines = {id(m.gateway): m.gateway for m in self._models.values() if m.gateway is not None}
             self._models = {name: _Model(model.settings) for name, model in self._models.items()}
         if loop is None or self._pid != os.getpid():
             return
-        for gateway in gateways.values():
-            asyncio.run_coroutine_threadsafe(gateway.drain(), loop).result()
+        for work in (*(engine.drain() for engine in engines.values()), self._gateways.aclose()):
+            asyncio.run_coroutine_threadsafe(work, loop).result()
         loop.call_soon_threadsafe(loop.stop)
 
     async def _gateway(self, name: str) -> Gateway:
@@ -96,7 +114,7 @@ class Host:
                 self._pid, self._loop = os.getpid(), None
                 self._models = {name: _Model(model.settings) for name, model in self._models.items()}
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._loop, self._gateways = asyncio.new_event_loop(), Gateways()
                 threading.Thread(target=_run, args=(self._loop,), name="clover-litellm", daemon=True).start()
             return self._loop
 

@@ -84,7 +84,7 @@ def litellm_error(error: Exception, model: str, provider: str) -> Exception:
 def _kind_and_message(error: Exception) -> tuple[Any, str]:
     if isinstance(error, CloverError):
         return _kind(error.status, error.code), str(error)
-    if isinstance(error, openai.APITimeoutError):
+    if isinstance(error, openai.APITimeoutError | TimeoutError):
         return litellm.Timeout, "The gateway did not answer in time."
     if isinstance(error, openai.APIConnectionError):
         # Not litellm.APIConnectionError: the router never leaves a deployment alone for that one, and would ask a dead

@@ -75,8 +75,17 @@ def test_a_full_engine_is_a_rate_limit() -> None:
     answered_after(place)
 
 
-def test_a_timeout_is_a_timeout_and_frees_the_slot() -> None:
-    request = {**FOREVER, "stream": False}
-    with pytest.raises(litellm.Timeout):
-        litellm.completion(model="clover/loose", timeout=0.05, **request)
-    answered_after({"model": "clover/loose"})
+@pytest.mark.parametrize("over_http", [False, True], ids=["in process", "over HTTP"])
+@pytest.mark.parametrize("streams", [False, True], ids=["plain", "streamed"])
+def test_a_timeout_is_for_the_whole_answer_and_frees_the_slot(
+    streams: bool, over_http: bool, loose_gateway: str
+) -> None:
+    """A stream that goes on and on meets it too, after it has begun."""
+    place = {"model": "clover/replay", "api_base": loose_gateway} if over_http else {"model": "clover/loose"}
+    request = {**FOREVER, "stream": streams}
+    expected = (litellm.Timeout, litellm.exceptions.MidStreamFallbackError)
+    with pytest.raises(expected) as caught:
+        list(litellm.completion(**place, timeout=0.05, **request))
+    error = getattr(caught.value, "original_exception", None) or caught.value
+    assert isinstance(error, litellm.Timeout), error
+    answered_after(place)

@@ -11,6 +11,7 @@ import pytest
 from clover_agent import litellm_provider
 from clover_agent.errors import LoadFailed, ModelNotFound
 from clover_agent.litellm_provider.host import HOST, Host
+from clover_agent.litellm_provider.remote import Place
 from clover_agent.settings import ModelSettings, Settings
 
 HELLO: Any = {"messages": [{"role": "user", "content": "Say hello."}]}
@@ -105,3 +106,13 @@ def test_a_process_of_its_own_ends_quietly() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert (run.returncode, run.stdout.strip().splitlines()[-1]) == (0, "stop"), run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_gateways_are_asked_again_after_the_loop_was_closed(gateway: str) -> None:
+    """Connections belong to an event loop: a new one must not find those of the last."""
+    host = Host()
+    place, body = Place(gateway), {"model": "replay", **HELLO}
+    for _ in range(3):
+        answer = host.submit(host.complete(body, 30, place)).result()
+        assert answer["choices"][0]["finish_reason"] == "stop"
+        host.close()

@@ -58,7 +58,7 @@ async def ask(router: litellm.Router, session: str) -> tuple[str, str | None]:
     try:
         async for chunk in stream:
             text += chunk.choices[0].delta.content or ""
-    except litellm.exceptions.MidStreamFallbackError:
+    except litellm.ServiceUnavailableError:  # the router's word for a stream that broke after some of its text
         assert text, "a request was lost that had not begun to stream"
         return place, None
     return place, text

@@ -3,10 +3,12 @@
     S_t = exp(g_t) S_{t-1} (I - beta_t k_t k_t^T) + beta_t k_t v_t^T,     o_t = S_t^T q_t
 
 Within a chunk the recurrence is a triangular system, solved for all chunks at once; only the step from chunk to chunk
-is sequential. Differentiable, no loop over tokens. Knows nothing of layers and parameters.
+is sequential. A block that is only read is one chunk, and leads to no state. Differentiable, no loop over tokens. Knows
+nothing of layers and parameters.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,10 +33,6 @@ class ScanInputs:
     log_decay: Tensor
     beta: Tensor
 
-    def both_ways(self) -> "ScanInputs":
-        """A batch twice as large: these sequences, then the same ones reversed."""
-        return ScanInputs(*(torch.cat((x, x.flip(1))) for x in (self.q, self.k, self.v, self.log_decay, self.beta)))
-
     def padded(self, pad: int) -> "ScanInputs":
         """With `pad` positions appended that leave a state as it is."""
         q, k, v = (functional.pad(x, (0, 0, 0, 0, 0, pad)) for x in (self.q, self.k, self.v))
@@ -42,24 +40,24 @@ class ScanInputs:
         return ScanInputs(q, k, v, log_decay, beta)
 
 
-class _UnitLowerInverse(torch.autograd.Function):
-    """(I + A)^-1 for strictly lower triangular A [batch, n, n]; the backward pass needs the result only.
+class _UnitInverse(torch.autograd.Function):
+    """(I + A)^-1 for strictly triangular A [..., n, n]; the backward pass needs the result only.
 
     By substitution: a product of powers of A looks cheaper but loses all digits in float32 where keys repeat, as they
     do in a block of masks.
     """
 
     @staticmethod
-    def forward(ctx: Any, lower: Tensor) -> Tensor:
-        identity = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device).expand_as(lower)
-        inverse: Tensor = torch.linalg.solve_triangular(lower, identity, upper=False, unitriangular=True)
+    def forward(ctx: Any, system: Tensor, upper: bool) -> Tensor:
+        identity = torch.eye(system.shape[-1], dtype=system.dtype, device=system.device).expand_as(system)
+        inverse: Tensor = torch.linalg.solve_triangular(system, identity, upper=upper, unitriangular=True)
         ctx.save_for_backward(inverse)
         return inverse
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         inverse: Tensor = ctx.saved_tensors[0]
-        return -(inverse.mT @ grads[0] @ inverse.mT)
+        return -(inverse.mT @ grads[0] @ inverse.mT), None
 
 
 def delta_scan(inputs: ScanInputs, state: Tensor | None = None, *, chunk: int = CHUNK) -> tuple[Tensor, Tensor]:
@@ -78,14 +76,10 @@ def delta_scan(inputs: ScanInputs, state: Tensor | None = None, *, chunk: int = 
         """[batch, length, n, size] -> [count, batch, n, chunk, size]"""
         return x.reshape(batch, count, chunk, x.shape[2], x.shape[3]).permute(1, 0, 3, 2, 4)
 
-    def serve(x: Tensor) -> Tensor:
-        """Key heads -> heads."""
-        return x if heads == key_heads else x.repeat_interleave(heads // key_heads, dim=2)
-
+    serve = partial(_serve, groups=heads // key_heads, dim=2)
     q, k, v, beta = (by_chunk(x) for x in (inputs.q, inputs.k, inputs.v, inputs.beta[..., None]))
     total = by_chunk(inputs.log_decay[..., None]).cumsum(dim=-2)
-    visible = torch.ones(chunk, chunk, dtype=torch.bool, device=v.device).tril()
-    decay = (total - total.mT).masked_fill(~visible, -torch.inf).exp()
+    decay = _decay(total, upper=False)
     decayed = total.exp()
     key_products, query_products = serve(k @ k.mT), serve(q @ k.mT) * decay
     q, k = serve(q), serve(k)
@@ -93,7 +87,7 @@ def delta_scan(inputs: ScanInputs, state: Tensor | None = None, *, chunk: int = 
     # The system (I + A) [u | w] = beta [v | k decayed]: u is what an empty state would be given, w what S takes back.
     system = (key_products * decay * beta).tril(-1).flatten(0, 2)
     right = (torch.cat((v, k * decayed), dim=-1) * beta).flatten(0, 2)
-    inverse: Tensor = _UnitLowerInverse.apply(system)  # type: ignore[no-untyped-call]
+    inverse: Tensor = _UnitInverse.apply(system, False)  # type: ignore[no-untyped-call]
     given, taken = (inverse @ right).view(count, batch * heads, chunk, -1).split_with_sizes((value_dim, key_dim), -1)
     final = total[..., -1:, :]
     keys = (k * (final - total).exp()).flatten(1, 2).mT
@@ -110,10 +104,49 @@ def delta_scan(inputs: ScanInputs, state: Tensor | None = None, *, chunk: int = 
     return out[:, :length], boundaries.view(count + 1, batch, heads, key_dim, value_dim)
 
 
-def scan_both_ways(inputs: ScanInputs, state: Tensor | None, *, chunk: int = CHUNK) -> tuple[Tensor, Tensor]:
-    """The scan from `state` on plus a reverse scan of the same positions from an empty state: outputs summed, states of
-    the forward scan only; shapes as for `delta_scan`. Both run as one batch."""
-    batch = inputs.v.shape[0]
-    starts = None if state is None else torch.cat((state, torch.zeros_like(state)))
-    out, states = delta_scan(inputs.both_ways(), starts, chunk=chunk)
-    return out[:batch] + out[batch:].flip(1), states[:, :batch]
+def read_block(inputs: ScanInputs, state: Tensor | None = None, *, both_ways: bool = False) -> Tensor:
+    """The outputs of `delta_scan`, [batch, length, heads, value_dim], with no state to show for it: a block is read
+    again at each denoising step, and only its commit leads on.
+
+    `both_ways` adds the outputs of a scan from the last position to the first that starts from an empty state. Both
+    share their products: backwards, the triangles are the upper ones.
+    """
+    heads, key_heads = inputs.v.shape[2], inputs.k.shape[2]
+    serve = partial(_serve, groups=heads // key_heads, dim=1)
+    q, k, v = (x.transpose(1, 2) for x in (inputs.q, inputs.k, inputs.v))  # [batch, heads, length, size]
+    log_decay, beta = (x.transpose(1, 2)[..., None] for x in (inputs.log_decay, inputs.beta))
+    key_products, query_products = serve(k @ k.mT) * beta, serve(q @ k.mT)
+    written = v * beta
+
+    def outputs(total: Tensor, written: Tensor, *, upper: bool) -> Tensor:
+        decay = _decay(total, upper=upper)
+        weights = key_products * decay
+        system = weights.triu(1) if upper else weights.tril(-1)
+        inverse: Tensor = _UnitInverse.apply(system, upper)  # type: ignore[no-untyped-call]
+        return (query_products * decay) @ (inverse @ written)
+
+    total = log_decay.cumsum(dim=-2)
+    if state is None:
+        out = outputs(total, written, upper=False)
+    else:
+        decayed = total.exp()
+        known = (serve(k) * (decayed * beta)) @ state
+        out = outputs(total, written - known, upper=False) + (serve(q) * decayed) @ state
+    if both_ways:
+        out = out + outputs(total[..., -1:, :] - total + log_decay, written, upper=True)
+    return out.transpose(1, 2)
+
+
+def _serve(x: Tensor, *, groups: int, dim: int) -> Tensor:
+    """Key heads -> heads: each serves `groups` consecutive ones."""
+    return x if groups == 1 else x.repeat_interleave(groups, dim=dim)
+
+
+def _decay(total: Tensor, *, upper: bool) -> Tensor:
+    """How much of what position j writes is left at i: exp(total_i - total_j), zero where i comes before j.
+
+    total: decay summed up in the order of the scan, [..., n, 1]; `upper`: it runs from the last position to the first.
+    """
+    square = torch.ones(total.shape[-2], total.shape[-2], dtype=torch.bool, device=total.device)
+    hidden = square.tril(-1) if upper else square.triu(1)
+    return (total - total.mT).masked_fill(hidden, -torch.inf).exp()

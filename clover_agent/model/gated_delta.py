@@ -1,7 +1,7 @@
 """The Gated DeltaNet layer: projections, short convolution, gated delta rule, gated norm.
 
-Works on rows like the attention layer; `mix` wants them gathered into sequences of equal length. What a sequence brings
-along is its recurrent state and the last raw inputs of the convolution.
+Works on rows like the attention layer; `scan` and `read` want them gathered into sequences of equal length. What a
+sequence brings along is its recurrent state and the last raw inputs of the convolution.
 """
 
 import math
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .config import ModelConfig
-from .delta_rule import CHUNK, ScanInputs, delta_scan, scan_both_ways
+from .delta_rule import CHUNK, ScanInputs, delta_scan, read_block
 from .layers import GatedRMSNorm, at_least_float32
 
 
@@ -55,37 +55,38 @@ class GatedDeltaNet(nn.Module):
         log_decay = -at_least_float32(self.A_log).exp() * functional.softplus(step)
         return DeltaRows(self.in_proj_qkv(x), torch.sigmoid(self.in_proj_b(x)), log_decay), self.in_proj_z(x)
 
-    def mix(
-        self, rows: DeltaRows, tail: Tensor, state: Tensor | None, *, both_ways: bool = False, chunk: int = CHUNK
-    ) -> tuple[Tensor, Tensor]:
+    def scan(self, rows: DeltaRows, tail: Tensor, state: Tensor | None, *, chunk: int = CHUNK) -> tuple[Tensor, Tensor]:
         """Rows gathered into sequences [batch, length, ...] -> outputs [batch, length, heads * value_dim] and the
         states at the chunk boundaries, see `delta_scan`.
 
-        tail: raw inputs before the sequence, [batch, kernel - 1, width], zeros at a sequence's start. `both_ways` adds
-        a reverse scan of the same positions from an empty state; it does not touch the states that are returned.
+        tail: raw inputs before the sequence, [batch, kernel - 1, width], zeros at a sequence's start.
         """
-        batch, length, _ = rows.qkv.shape
-        mixed = at_least_float32(self._convolve(rows.qkv, tail))
-        keys = self.key_heads * self.key_dim
-        q, k, v = mixed.split_with_sizes((keys, keys, self.heads * self.value_dim), dim=-1)
-        inputs = ScanInputs(
-            q=_unit(q.view(batch, length, self.key_heads, self.key_dim)) * self.key_dim**-0.5,
-            k=_unit(k.view(batch, length, self.key_heads, self.key_dim)),
-            v=v.view(batch, length, self.heads, self.value_dim),
-            log_decay=rows.log_decay,
-            beta=rows.beta.to(mixed.dtype),
-        )
-        if both_ways:
-            out, states = scan_both_ways(inputs, state, chunk=chunk)
-        else:
-            out, states = delta_scan(inputs, state, chunk=chunk)
-        return out.reshape(batch, length, -1).to(rows.qkv.dtype), states
+        out, states = delta_scan(self._inputs(rows, tail), state, chunk=chunk)
+        return out.reshape(*rows.qkv.shape[:2], -1).to(rows.qkv.dtype), states
+
+    def read(self, rows: DeltaRows, tail: Tensor, state: Tensor, *, both_ways: bool) -> Tensor:
+        """The outputs of `scan` over blocks that change nothing, see `read_block`."""
+        out = read_block(self._inputs(rows, tail), state, both_ways=both_ways)
+        return out.reshape(*rows.qkv.shape[:2], -1).to(rows.qkv.dtype)
 
     def finish(self, mixed: Tensor, gate: Tensor) -> Tensor:
         """mixed, gate: [rows, heads * value_dim] -> [rows, hidden]."""
         shape = (*mixed.shape[:-1], self.heads, self.value_dim)
         out: Tensor = self.out_proj(self.norm(mixed.view(shape), gate.view(shape)).flatten(-2))
         return out
+
+    def _inputs(self, rows: DeltaRows, tail: Tensor) -> ScanInputs:
+        batch, length, _ = rows.qkv.shape
+        mixed = at_least_float32(self._convolve(rows.qkv, tail))
+        keys = self.key_heads * self.key_dim
+        q, k, v = mixed.split_with_sizes((keys, keys, self.heads * self.value_dim), dim=-1)
+        return ScanInputs(
+            q=_unit(q.view(batch, length, self.key_heads, self.key_dim)) * self.key_dim**-0.5,
+            k=_unit(k.view(batch, length, self.key_heads, self.key_dim)),
+            v=v.view(batch, length, self.heads, self.value_dim),
+            log_decay=rows.log_decay,
+            beta=rows.beta.to(mixed.dtype),
+        )
 
     def _convolve(self, qkv: Tensor, tail: Tensor) -> Tensor:
         """Causal depth-wise convolution and silu: a sum of shifted products, which a CPU does faster than conv1d."""

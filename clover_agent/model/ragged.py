@@ -120,29 +120,30 @@ class RaggedPass:
         place = self.place_of_layer[layer]
         out = []
         for group in self.advances:
-            before = [span.state.recurrent[place] for span in group.spans]
-            mixed, state, tail = _mix(mixer, rows, group, before, both_ways=False)
+            gathered = _gathered(rows, group)
+            tail, start = _stacked([span.state.recurrent[place] for span in group.spans])
+            mixed, states = mixer.scan(gathered, tail, start, chunk=min(CHUNK, group.length))
+            last = torch.cat((tail, gathered.qkv), dim=1)[:, group.length :]
             for i, span in enumerate(group.spans):
-                # A copy: the slice would keep the states at all chunk boundaries of the whole group alive.
-                self.recurrent[span.work].append(Recurrent(state[i].clone(), tail[i].clone()))
-            out.append(mixed)
+                # Copies: slices would keep the states at all chunk boundaries of the whole group alive.
+                self.recurrent[span.work].append(Recurrent(states[-1, i].clone(), last[i].clone()))
+            out.append(mixed.flatten(0, 1))
+        both_ways = self.config.gdn_in_block == "bidirectional"
         for group in self.blocks:
             before = [(self.recurrent.get(span.work) or span.state.recurrent)[place] for span in group.spans]
-            both_ways = self.config.gdn_in_block == "bidirectional"
-            out.append(_mix(mixer, rows, group, before, both_ways=both_ways)[0])
+            out.append(mixer.read(_gathered(rows, group), *_stacked(before), both_ways=both_ways).flatten(0, 1))
         return torch.cat(out) if len(out) > 1 else out[0]
 
 
-def _mix(
-    mixer: GatedDeltaNet, rows: DeltaRows, group: Group, before: Sequence[Recurrent], *, both_ways: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs [rows of the group, width]; states and convolution inputs after it, [spans, ...]."""
-    tail = torch.stack([part.tail for part in before])
+def _gathered(rows: DeltaRows, group: Group) -> DeltaRows:
+    """The rows of a group as sequences [spans, length, ...]."""
     shape = (len(group.spans), group.length)
-    sequences = DeltaRows(*(x[group.rows].view(*shape, -1) for x in (rows.qkv, rows.beta, rows.log_decay)))
-    start = torch.stack([part.state for part in before])
-    out, states = mixer.mix(sequences, tail, start, both_ways=both_ways, chunk=min(CHUNK, group.length))
-    return out.flatten(0, 1), states[-1], torch.cat((tail, sequences.qkv), dim=1)[:, group.length :]
+    return DeltaRows(*(x[group.rows].view(*shape, -1) for x in (rows.qkv, rows.beta, rows.log_decay)))
+
+
+def _stacked(parts: Sequence[Recurrent]) -> tuple[Tensor, Tensor]:
+    """Convolution inputs and recurrent states, [spans, ...]."""
+    return torch.stack([part.tail for part in parts]), torch.stack([part.state for part in parts])
 
 
 def _grouped(spans: Sequence[Span], row: int) -> tuple[list[Group], int]:

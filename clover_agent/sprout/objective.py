@@ -57,14 +57,14 @@ class TrainingPass:
         clean = DeltaRows(*(x[:, : lay.clean] for x in streams))
         noisy = DeltaRows(*(x[:, lay.clean :].reshape(blocks, size, -1) for x in streams))
         empty = clean.qkv.new_zeros(lay.batch, self.tail, clean.qkv.shape[-1])
-        out, states = mixer.mix(clean, empty, None, chunk=size)
+        out, states = mixer.scan(clean, empty, None, chunk=size)
         starts = states[lay.prompt_blocks : lay.prompt_blocks + lay.response_blocks].transpose(0, 1)
         borders = [(lay.prompt_blocks + i) * size for i in range(lay.response_blocks)]
         tails = torch.stack([clean.qkv[:, at - self.tail : at] for at in borders], dim=1)
         state, tail = (
             x[:, None].expand(-1, lay.copies, *x.shape[1:]).reshape(blocks, *x.shape[2:]) for x in (starts, tails)
         )
-        denoised, _ = mixer.mix(noisy, tail, state, both_ways=self.both_ways, chunk=size)
+        denoised = mixer.read(noisy, tail, state, both_ways=self.both_ways)
         return torch.cat((out, denoised.view(lay.batch, lay.noisy, -1)), dim=1).flatten(0, 1)
 
 

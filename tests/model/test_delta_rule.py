@@ -1,10 +1,11 @@
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from clover_agent.model.delta_rule import ScanInputs, delta_scan, scan_both_ways
+from clover_agent.model.delta_rule import ScanInputs, delta_scan, read_block
 
 
 def draw(length: int, *, seed: int, batch: int = 2, dtype: torch.dtype = torch.float64) -> tuple[ScanInputs, Tensor]:
@@ -35,6 +36,10 @@ def token_by_token(inputs: ScanInputs, state: Tensor) -> tuple[Tensor, list[Tens
         states.append(decayed + torch.einsum("bhk,bhv->bhkv", k[:, t], written))
         out.append(torch.einsum("bhkv,bhk->bhv", states[-1], q[:, t]))
     return torch.stack(out, dim=1), states
+
+
+def reversed_(inputs: ScanInputs) -> ScanInputs:
+    return ScanInputs(*(getattr(inputs, name).flip(1) for name in ScanInputs.__slots__))
 
 
 @settings(max_examples=25, deadline=None)
@@ -83,12 +88,29 @@ def test_gradients_are_those_of_the_recurrence() -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
 
 
-def test_both_ways_adds_the_recurrence_of_the_reversed_sequence() -> None:
-    inputs, state = draw(9, seed=3)
-    backwards = ScanInputs(*(getattr(inputs, name).flip(1) for name in ScanInputs.__slots__))
-    out, states = scan_both_ways(inputs, state, chunk=4)
-    ahead, passed = token_by_token(inputs, state)
-    behind, _ = token_by_token(backwards, torch.zeros_like(state))
-    torch.testing.assert_close(out, ahead + behind.flip(1))
-    torch.testing.assert_close(states, torch.stack([passed[i] for i in (0, 4, 8, 9)]))
-    torch.testing.assert_close(scan_both_ways(inputs, None)[0], scan_both_ways(inputs, torch.zeros_like(state))[0])
+@pytest.mark.parametrize("started", [False, True])
+@settings(max_examples=15, deadline=None)
+@given(length=st.integers(1, 40), seed=st.integers(0, 99))
+def test_a_block_is_read_like_a_scan(started: bool, length: int, seed: int) -> None:
+    inputs, state = draw(length, seed=seed)
+    empty = torch.zeros_like(state)
+    start = state if started else empty
+    ahead, _ = token_by_token(inputs, start)
+    behind, _ = token_by_token(reversed_(inputs), empty)
+    given = state if started else None
+    torch.testing.assert_close(read_block(inputs, given), ahead, rtol=1e-9, atol=1e-9)
+    both = read_block(inputs, given, both_ways=True)
+    torch.testing.assert_close(both, ahead + behind.flip(1), rtol=1e-9, atol=1e-9)
+
+
+def test_gradients_of_a_read_block_are_those_of_the_recurrence() -> None:
+    inputs, state = draw(7, seed=2, batch=1)
+    leaves = [inputs.q, inputs.k, inputs.v, inputs.log_decay, inputs.beta, state]
+    for leaf in leaves:
+        leaf.requires_grad_()
+    weights = torch.arange(7.0, dtype=torch.float64)[:, None, None]
+    found = torch.autograd.grad((read_block(inputs, state, both_ways=True) * weights).sum(), leaves)
+    ahead, behind = token_by_token(inputs, state)[0], token_by_token(reversed_(inputs), torch.zeros_like(state))[0]
+    expected = torch.autograd.grad(((ahead + behind.flip(1)) * weights).sum(), leaves)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)

@@ -20,6 +20,7 @@ from fastapi import FastAPI
 from benchmarks.overhead import CONFIG, random_model
 from clover_agent.api import create_app
 from clover_agent.chat import ChatService, ServedModel
+from clover_agent.cli.allocator import keep_freed_memory
 from clover_agent.engine import Engine, EngineOptions
 from clover_agent.formats import FORMATS
 from clover_agent.loading import EMBEDDED
@@ -113,6 +114,8 @@ def main() -> None:
     parser.add_argument("--config", type=Path, default=CONFIG)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
+    if options.kind == "ours":
+        keep_freed_memory()  # as `clover-agent serve` does
     model = random_model(options.config, options.device)
     app = ours(model) if options.kind == "ours" else recipe(model)
     uvicorn.run(app, host="127.0.0.1", port=options.port, log_level="warning")

@@ -11,6 +11,7 @@ import typer
 from pydantic.fields import FieldInfo
 
 from clover_agent.api import Server, Service, create_app
+from clover_agent.cli.allocator import keep_freed_memory
 from clover_agent.errors import LoadFailed
 from clover_agent.settings import GROUPS, Settings
 from clover_agent.telemetry import setup_logging
@@ -27,6 +28,7 @@ def serve(config: Path | None = None, **flags: Any) -> None:
     except LoadFailed as error:
         raise typer.BadParameter(str(error)) from error
     setup_logging(settings.server.log_level, settings.server.log_format)
+    keep_freed_memory()
     server = Server(create_app(lambda: _load(settings), settings), settings.server)
     server.run()
     if server.gateway.load_error is not None:

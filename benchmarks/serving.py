@@ -3,8 +3,9 @@
     OMP_NUM_THREADS=1 python -m benchmarks.serving [--json OUT] [--plot PNG] [--clock processor]
 
 Random weights of `bench-50m` (or another --config), one token unmasked a step. Measured: short prompts of their own and
-agent requests (all with the same long system text, each with its own question) at concurrency 1, 4 and 16; turns of an
-agent with 2k and 8k tokens of tools, cold and warm; how much slower a running answer gets while a long prompt is read.
+agent requests (all with the same 2,000 tokens of system text, each with its own question) at concurrency 1, 4 and 16;
+turns of an agent with 2k and 8k tokens of tools, cold and warm; how much slower a running answer gets while a long
+prompt is read.
 
 With `--clock processor`, seconds are the server's processor time: what it would take alone on one core, whatever else
 the machine does. That holds with one thread only.
@@ -13,7 +14,7 @@ the machine does. That holds with one thread only.
     ttft_p50_ratio_16            time to first token, ours / recipe, the same
     …_short                      the same for short prompts that share nothing
     warm_ttft_over_short_prompt  time to first token of an agent's second turn, 8k tokens of tools, / of 64 tokens
-    gap_growth_ratio             time between pieces of an answer while a 16k prompt is read, / before
+    gap_growth_ratio             time between pieces of an answer while a 16k prompt is read, / alone
 """
 
 import argparse
@@ -21,25 +22,27 @@ import asyncio
 import json
 import platform
 import random
-import statistics
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.load import Answer, Client, Messages, processor_clock, server
+from benchmarks.load import processor_clock, server
 from benchmarks.overhead import CONFIG
 from benchmarks.servers import text_parts
+from clover_agent.cli.timing import TimedClient, Timing, summarise
 
 CONCURRENCY = (1, 4, 16)
 NEW_TOKENS = 32
-AGENT_HEAD = 1000
+AGENT_HEAD = 2000
 TOOLS = (2000, 8000)
 WORDS = ("file", "path", "read", "write", "list", "the", "user", "name", "value", "a", "of", "command", "line", "text")
 
 
-class Writer:
-    """Text of about so many tokens, never the same twice."""
+class Prompts:
+    """Requests with text of about so many tokens, never the same twice."""
 
     def __init__(self) -> None:
         self._rng = random.Random(0)
@@ -49,86 +52,99 @@ class Writer:
         words = " ".join(self._rng.choice(WORDS) for _ in range(tokens))
         return self._tokenizer.decode(self._tokenizer.encode_text(words)[:tokens])
 
-    def short(self) -> Messages:
-        return [{"role": "user", "content": self.text(60)}]
+    def user(self, tokens: int) -> dict[str, str]:
+        return {"role": "user", "content": self.text(tokens)}
 
-    def agent(self, head: str) -> Messages:
-        return [{"role": "system", "content": head}, {"role": "user", "content": self.text(40)}]
-
-
-def percentile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+    def agent(self, head: str) -> list[dict[str, str]]:
+        return [{"role": "system", "content": head}, self.user(40)]
 
 
-def summary(answers: list[Answer], seconds: float) -> dict[str, float]:
-    gaps = [b - a for answer in answers for a, b in zip(answer.arrivals, answer.arrivals[1:], strict=False)]
-    firsts = [answer.first for answer in answers]
-    return {
-        "tokens_per_s": sum(answer.new_tokens for answer in answers) / seconds,
-        "ttft_p50": statistics.median(firsts),
-        "ttft_p99": percentile(firsts, 0.99),
-        "gap_p50": statistics.median(gaps) if gaps else 0.0,
-    }
+def request(messages: Sequence[Mapping[str, str]], max_tokens: int) -> dict[str, Any]:
+    rest = {"temperature": 0, "ignore_eos": True, "chat_template_kwargs": {"enable_thinking": False}}
+    return {"model": "bench", "messages": messages, "max_tokens": max_tokens, **rest}
 
 
-def sweep(client: Client, writer: Writer, levels: Sequence[int]) -> dict[str, dict[str, float]]:
+async def ask(client: TimedClient, messages: Sequence[Mapping[str, str]], max_tokens: int) -> Timing:
+    timing = await client.ask(request(messages, max_tokens))
+    if timing.error:
+        raise RuntimeError(timing.error)
+    return timing
+
+
+async def sweep(client: TimedClient, prompts: Prompts, levels: Sequence[int]) -> dict[str, dict[str, float]]:
     """Requests at each level of concurrency; the agent's head is new at each level, so that it is read once there."""
     found = {}
     for level in levels:
-        head = writer.text(AGENT_HEAD)
+        head = prompts.text(AGENT_HEAD)
         for kind in ("short", "agent"):
-            wishes = [writer.short() if kind == "short" else writer.agent(head) for _ in range(max(level, 2))]
+            wishes = [[prompts.user(60)] if kind == "short" else prompts.agent(head) for _ in range(max(level, 2))]
             begun = client.clock()
-            answers = asyncio.run(client.together(wishes, level, NEW_TOKENS))
-            found[f"{kind}_{level}"] = summary(answers, client.clock() - begun)
+            answers = await client.together([request(messages, NEW_TOKENS) for messages in wishes], level)
+            found[f"{kind}_{level}"] = asdict(summarise(answers, client.clock() - begun))
+            print(f"{kind} x {level}: {found[f'{kind}_{level}']}", file=sys.stderr)
+            if found[f"{kind}_{level}"]["failed"]:
+                raise RuntimeError(next(answer.error for answer in answers if answer.error))
     return found
 
 
-def turns(client: Client, writer: Writer, tools: int) -> dict[str, float]:
+async def turns(client: TimedClient, prompts: Prompts, tools: int) -> dict[str, float]:
     """Two turns of an agent: the second comes back with an answer in other words and one more message."""
-    first = writer.agent(writer.text(tools))
-    second = [*first, {"role": "assistant", "content": writer.text(30)}, {"role": "user", "content": writer.text(40)}]
-    cold, warm = (asyncio.run(client.ask(messages, 2)) for messages in (first, second))
-    again = min(asyncio.run(client.ask(writer.short(), 2)).first for _ in range(3))
-    return {"cold": cold.first, "warm": warm.first, "short": again, "warm_cached_tokens": warm.cached_tokens}
+    first = prompts.agent(prompts.text(tools))
+    second = [*first, {"role": "assistant", "content": prompts.text(30)}, prompts.user(40)]
+    cold, warm = [await ask(client, messages, 2) for messages in (first, second)]
+    short = [(await ask(client, [prompts.user(60)], 2)).first for _ in range(3)]
+    return {"cold": cold.first, "warm": warm.first, "short": min(short), "warm_cached_tokens": warm.cached_tokens}
 
 
-async def gaps(client: Client, writer: Writer, prompt: int) -> dict[str, float]:
-    """A running answer, before and while somebody else's long prompt is read."""
-    running = asyncio.create_task(client.ask(writer.short(), 600))
-    await asyncio.sleep(0)
-    begun = client.clock()
-    await client.ask(writer.short(), 16)
+async def gaps(client: TimedClient, prompts: Prompts, prompt: int) -> dict[str, float]:
+    """A running answer, alone and then while somebody else's long prompt is read."""
+    begun, settled = client.clock(), asyncio.Event()
+    arrivals: list[float] = []
+
+    def watch(timing: Timing) -> None:
+        nonlocal arrivals
+        arrivals = timing.arrivals
+        if len(arrivals) >= 24:
+            settled.set()
+
+    answer = asyncio.create_task(client.ask(request([prompts.user(60)], 900), watch))
+    await settled.wait()
     sent = client.clock() - begun
-    long = await client.ask([{"role": "user", "content": writer.text(prompt)}], 1)
-    answer = await running
-    before = [t for t in answer.arrivals if t < sent]
-    during = [t for t in answer.arrivals if sent <= t < sent + long.first]
-    rates = [(part[-1] - part[0]) / (len(part) - 1) for part in (before, during)]
-    return {"before": rates[0], "during": rates[1], "prompt_s": long.first, "pieces": len(during)}
+    long = await ask(client, [prompts.user(prompt)], 1)
+    read = client.clock() - begun
+    answer.cancel()  # hangs up
+    alone = [t for t in arrivals if t < sent]
+    during = [t for t in arrivals if sent <= t < read]
+    rates = [(part[-1] - part[0]) / (len(part) - 1) for part in (alone, during)]
+    return {"alone": rates[0], "during": rates[1], "prompt_s": long.first, "pieces": len(during)}
+
+
+async def measure_server(url: str, pid: int, kind: str, options: argparse.Namespace) -> dict[str, Any]:
+    clock = processor_clock(pid) if options.clock == "processor" else time.perf_counter
+    prompts = Prompts()  # the same for both
+    async with TimedClient(f"{url}/v1", stream=kind == "ours", clock=clock) as client:
+        await ask(client, [prompts.user(60)], 2)  # warm up
+        result: dict[str, Any] = await sweep(client, prompts, options.levels)
+        result["turns"] = {tools: await turns(client, prompts, tools) for tools in options.tools}
+        if kind == "ours":
+            result["gaps"] = await gaps(client, prompts, options.long)
+    return result
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    config, levels, sizes = options.config, options.levels, options.tools
-    result: dict[str, Any] = {"config": config.stem, "clock": options.clock, "machine": platform.machine()}
+    result: dict[str, Any] = {"config": options.config.stem, "clock": options.clock, "machine": platform.machine()}
     for kind in ("recipe", "ours"):
-        writer = Writer()  # the same prompts for both
-        with server("benchmarks.servers", kind, "--config", str(config)) as (url, pid):
-            clock = processor_clock(pid) if options.clock == "processor" else time.perf_counter
-            client = Client(url, kind == "ours", clock)
-            asyncio.run(client.ask(writer.short(), 2))  # warm up
-            result[kind] = sweep(client, writer, levels)
-            result[kind]["turns"] = {tools: turns(client, writer, tools) for tools in sizes}
-            if kind == "ours":
-                result["gaps"] = asyncio.run(gaps(client, writer, options.long))
-    last, tools = levels[-1], sizes[-1]
+        print(f"== {kind}", file=sys.stderr)
+        with server("benchmarks.servers", kind, "--config", str(options.config)) as (url, pid):
+            result[kind] = asyncio.run(measure_server(url, pid, kind, options))
+    last, tools = options.levels[-1], options.tools[-1]
     for kind, suffix in (("agent", ""), ("short", "_short")):
         mine, theirs = result["ours"][f"{kind}_{last}"], result["recipe"][f"{kind}_{last}"]
         result[f"throughput_ratio_{last}{suffix}"] = mine["tokens_per_s"] / theirs["tokens_per_s"]
         result[f"ttft_p50_ratio_{last}{suffix}"] = mine["ttft_p50"] / theirs["ttft_p50"]
     turn = result["ours"]["turns"][tools]
     result["warm_ttft_over_short_prompt"] = turn["warm"] / turn["short"]
-    result["gap_growth_ratio"] = result["gaps"]["during"] / result["gaps"]["before"]
+    result["gap_growth_ratio"] = result["ours"]["gaps"]["during"] / result["ours"]["gaps"]["alone"]
     return result
 
 

@@ -16,6 +16,7 @@ COMMANDS = {
     "parse": "Parse model output into an assistant message.",
     "litellm-config": "Print a configuration for the LiteLLM proxy.",
     "doctor": "Check any OpenAI-compatible endpoint, stage by stage.",
+    "bench": "Measure how fast any OpenAI-compatible endpoint answers.",
     "evaluate": "Score any OpenAI-compatible endpoint on tool-calling records.",
 }
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from clover_agent.cli.endpoint import json_object, v1_url
 from clover_agent.cli.scoring import Record, Reply, Score, kind_of, score, summarise, tokens_per_forward
 
 ToolChoice = Literal["auto", "required"]
@@ -42,7 +43,7 @@ def evaluate(
     """Score an OpenAI-compatible endpoint on tool-calling records, with 95 % intervals."""
     if tool_choice not in ("auto", "required"):
         raise typer.BadParameter("must be auto or required", param_hint="--tool-choice")
-    extra = _object(extra_body)
+    extra = json_object(extra_body, "--extra-body")
     records: list[Record] = [r for r in read(data) if not source or r["source"] in source]
     if tool_choice == "required":
         records = [record for record in records if record.get("calls")]
@@ -50,9 +51,8 @@ def evaluate(
     if not records:
         raise typer.BadParameter("no record is left to score", param_hint="--data")
     console = Console()
-    base_url = url.rstrip("/") if url.rstrip("/").endswith("/v1") else url.rstrip("/") + "/v1"
     fields = {"max_tokens": max_tokens, "temperature": 0, "extra_body": extra}
-    client = AsyncOpenAI(base_url=base_url, api_key=api_key, timeout=timeout, max_retries=2)
+    client = AsyncOpenAI(base_url=v1_url(url), api_key=api_key, timeout=timeout, max_retries=2)
     with Progress(console=console) as progress:
         task = progress.add_task("scoring", total=len(records))
         replies = asyncio.run(
@@ -179,16 +179,6 @@ def make_report(records: Sequence[Record], replies: Sequence[Reply]) -> dict[str
 def _grouped(scores: Sequence[Score], key: Callable[[Score], str]) -> dict[str, Any]:
     names = sorted({key(item) for item in scores})
     return {name: summarise([item for item in scores if key(item) == name]) for name in names}
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"not JSON: {error}", param_hint="--extra-body") from error
-    if not isinstance(value, dict):
-        raise typer.BadParameter("must be a JSON object", param_hint="--extra-body")
-    return value
 
 
 def _print(console: Console, report: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Train sprout, or any small model of the hybrid family, on shards.
 
-    python -m clover_agent.sprout.train --data DIR --out DIR --minutes N [--resume]
+    python -m clover_agent.sprout.train --data DIR --out DIR --minutes N [--resume | --start EXPORT --peak F]
 
 --data DIR holds
     prompts.npy, prompt_offsets.npy, responses.npy, response_offsets.npy, difficulty.npy
@@ -17,6 +17,9 @@
 A run is warm-up, constant rate, and over the last `--decay` share of its budget a linear decay to zero. The decay is a
 branch: checkpoint.pt is written before it and left alone after it, so training resumes at the full rate while every run
 still ends with a usable export. `--resume --decay 1 --minutes 5` makes only such an export from a checkpoint.
+
+`--start EXPORT` begins from exported weights, whose optimisers are lost, instead of random ones: a new training with
+its own steps. `--peak F` is the share of the full rate that it rises to; decayed weights want less than all of it.
 
 Masks and batches are drawn from the seed and the place in the data, and no layer draws random numbers, so a checkpoint
 needs no generator state. The same code runs on CPU and CUDA (`--device cuda --rows 131072`: bfloat16 autocast).
@@ -37,7 +40,7 @@ from rich.console import Console
 from clover_agent.errors import CloverError, LoadFailed
 from clover_agent.model.config import ModelConfig
 from clover_agent.model.transformer import HybridTransformer
-from clover_agent.model.weights import save_native
+from clover_agent.model.weights import read_tensors, save_native
 
 from .architecture import read_config
 from .batches import Batch, BatchMaker, Place
@@ -47,20 +50,25 @@ from .objective import KINDS, check_trainable, training_losses
 from .optim import make_optimizers, rate_factor, set_rate
 from .report import Report, write_log
 from .shards import load_shards
-from .twins import TwinTable, read_twins
+from .twins import TwinTable, read_tokenizer, read_twins
 
 Q_NORM, K_NORM = 1.2, 0.6  # added to the unit norms: with small heads, unit norms are too flat to copy from 200 keys
 
 
 @dataclass(frozen=True, slots=True)
 class TrainOptions:
-    """minutes, steps: the budget of this run, whichever is spent first; decay: share of it with a falling rate."""
+    """minutes, steps: the budget of this run, whichever is spent first; decay: share of it with a falling rate.
+
+    start, peak: an export to begin from, and the share of the full rate to rise to; see the module's docstring.
+    """
 
     data: Path
     out: Path
     minutes: float | None = None
     steps: int | None = None
     resume: bool = False
+    start: Path | None = None
+    peak: float = 1.0
     decay: float = 0.15
     warmup: int = 60
     rows: int = 4096
@@ -80,13 +88,15 @@ class Trainer:
         self.options, self.console = options, console
         self.device = torch.device(options.device)
         torch.manual_seed(options.seed)
-        self.raw_config = read_config(options.data)
+        self.raw_config = read_config(options.start or options.data)
         config = ModelConfig.from_dict(self.raw_config)
         check_trainable(config)
         self.model = HybridTransformer(config)
         self.model.initialise()
         sharpen_attention(self.model)
         self.twins = TwinTable(read_twins(options.data, config.vocab_size), config.hidden_size)
+        if options.start:
+            self.begin_from(options.start)
         self.model.to(self.device)
         self.twins.to(self.device)
         named = [*self.model.named_parameters(), *self.twins.named_parameters()]
@@ -109,6 +119,16 @@ class Trainer:
     @property
     def checkpoint(self) -> Path:
         return self.options.out / "checkpoint.pt"
+
+    def begin_from(self, export: Path) -> None:
+        """Take the weights of an export. Raises `LoadFailed` where they do not fit."""
+        files = [directory / "tokenizer.json" for directory in (export, self.options.data)]
+        if all(file.exists() for file in files) and read_tokenizer(files[0]) != read_tokenizer(files[1]):
+            raise LoadFailed(f"{files[1]}: the data was built with another tokenizer than {export} has")
+        shapes = {name: tuple(tensor.shape) for name, tensor in self.model.state_dict().items()}
+        tensors = read_tensors(export, shapes, device="cpu", dtype=torch.float32)
+        tensors["embed_tokens.weight"] = self.twins.split(tensors["embed_tokens.weight"])
+        self.model.load_state_dict(tensors)
 
     def load(self) -> None:
         self.progress, tensors = load_checkpoint(self.checkpoint, self.device)
@@ -178,7 +198,9 @@ def run(options: TrainOptions, console: Console) -> Path:
                     branch = True
                 if used >= 1:
                     break
-                factor = rate_factor(trainer.progress.step, used, warmup=options.warmup, decay=options.decay)
+                factor = options.peak * rate_factor(
+                    trainer.progress.step, used, warmup=options.warmup, decay=options.decay
+                )
                 figures = trainer.step(batch, factor)
                 advance(trainer.progress, place, batch, budget)
                 report.step(trainer.progress, figures, factor, used)
@@ -260,7 +282,7 @@ def parse(arguments: list[str] | None = None) -> TrainOptions:
         elif isinstance(default, Path):
             parser.add_argument(flag, type=Path, required=True)
         else:
-            kind = {"steps": int, "minutes": float}.get(name, type(default))
+            kind = {"steps": int, "minutes": float, "start": Path}.get(name, type(default))
             parser.add_argument(flag, type=kind, default=default)
     return TrainOptions(**vars(parser.parse_args(arguments)))
 

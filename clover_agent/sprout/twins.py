@@ -58,3 +58,11 @@ class TwinTable(nn.Module):
     def forward(self, free: Tensor) -> Tensor:
         """free: [vocab_size, hidden] -> the effective embedding matrix, same shape."""
         return free + self.spaced * (free[self.twins] + self.space)
+
+    @torch.no_grad()
+    def split(self, effective: Tensor) -> Tensor:
+        """The free matrix that is composed to `effective` [vocab_size, hidden]; sets `space`, which takes up as much of
+        it as it can: the mean of what a leading space changes."""
+        change = effective - effective[self.twins]
+        self.space.copy_((self.spaced * change).sum(0) / self.spaced.sum().clamp(min=1))
+        return effective - self.spaced * (effective[self.twins] + self.space)

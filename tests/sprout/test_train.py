@@ -83,6 +83,36 @@ def test_it_learns_to_copy(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "loss.png").exists()
 
 
+def test_a_run_from_exported_weights_begins_where_they_are(options: TrainOptions, tmp_path: Path) -> None:
+    exported = run(replace(options, decay=0.0), QUIET)
+    again = replace(options, out=tmp_path / "again", start=exported, steps=1)
+    path = run(replace(again, peak=0.0), QUIET)
+    assert checkpoint(again)["progress"]["step"] == 1  # type: ignore[index]
+    before, after = (load_native(at).transformer.state_dict() for at in (exported, path))
+    for name, tensor in before.items():
+        torch.testing.assert_close(after[name], tensor)
+    run(replace(again, peak=0.5), QUIET)
+    assert not torch.equal(weights(again)["layers.0.mlp.up_proj.weight"], before["layers.0.mlp.up_proj.weight"])
+
+
+def test_an_export_that_does_not_fit_is_refused(options: TrainOptions, tmp_path: Path) -> None:
+    exported = run(replace(options, steps=1), QUIET)
+    (options.data / "tokenizer.json").write_text('{"model": {"vocab": {"a": 4}}}')
+    (exported / "tokenizer.json").write_text('{"model": {"vocab": {"b": 4}}}')
+    with pytest.raises(LoadFailed, match="another tokenizer"):
+        run(replace(options, start=exported), QUIET)
+    with pytest.raises(LoadFailed, match="tokenizer"):
+        run(replace(options, start=tmp_path / "nowhere"), QUIET)
+
+
+def test_a_table_is_split_into_what_it_is_composed_of() -> None:
+    table = TwinTable([-1, 0, -1, 2], 3)
+    effective = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    free = table.split(effective)
+    torch.testing.assert_close(table(free), effective)
+    assert table.space.abs().sum() > 0
+
+
 def test_a_checkpoint_of_another_model_is_refused(options: TrainOptions) -> None:
     run(replace(options, steps=1), QUIET)
     config = json.loads((options.data / "config.json").read_text())
@@ -105,8 +135,10 @@ def test_unusable_options_and_data(options: TrainOptions) -> None:
 
 
 def test_every_option_is_a_flag(tmp_path: Path) -> None:
-    line = f"--data {tmp_path} --out {tmp_path / 'out'} --minutes 1.5 --resume --level-tokens 7 --decay 1"
-    expected = TrainOptions(tmp_path, tmp_path / "out", minutes=1.5, resume=True, level_tokens=7, decay=1.0)
+    line = f"--data {tmp_path} --out {tmp_path / 'out'} --minutes 1.5 --resume --level-tokens 7 --decay 1 --start e"
+    expected = TrainOptions(
+        tmp_path, tmp_path / "out", minutes=1.5, resume=True, start=Path("e"), level_tokens=7, decay=1.0
+    )
     assert parse(line.split()) == expected
 
 

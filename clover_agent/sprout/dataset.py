@@ -22,6 +22,7 @@ from rich.progress import track
 from clover_agent.sprout.corpus import Example, read_records, record_of
 from clover_agent.sprout.records import RecordMix
 from clover_agent.sprout.rendering import Renderer
+from clover_agent.sprout.rewording import broad_words
 from clover_agent.sprout.shards import pack, save_shards
 from clover_agent.sprout.synthetic import Boxes, Synthesizer
 from clover_agent.sprout.toolbox import AgentBox, SchemaBox, split_schemas
@@ -47,7 +48,8 @@ def examples(options: MixOptions) -> Iterator[tuple[Example, int]]:
     """`count` examples of the mix with their difficulty."""
     rng = random.Random(options.seed)
     training, _ = split_schemas([r for path in options.schemas for r in read_records(path)])
-    synthesizer = Synthesizer(rng, Boxes(SchemaBox(rng, training), AgentBox(rng)))
+    words = broad_words(training)
+    synthesizer = Synthesizer(rng, Boxes(SchemaBox(rng, training, words=words), AgentBox(rng, words=words)))
     names = frozenset(tool.name for _, tool in training)
     real = RecordMix(rng, [r for path in options.records for r in read_records(path)], synthesizer, names)
     weights = {**SYNTHETIC, **{source: weight for source, weight in RECORDS.items() if source in real.sources}}

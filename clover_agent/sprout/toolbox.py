@@ -12,6 +12,7 @@ from typing import Any
 
 from clover_agent.sprout.corpus import Call
 from clover_agent.sprout.phrasing import Argument, Phraser
+from clover_agent.sprout.rewording import reword
 from clover_agent.sprout.styles import NAME_STYLES, restyle
 from clover_agent.sprout.values import Value, ValueMaker, language, snake
 from clover_agent.types import Tool
@@ -34,19 +35,31 @@ class Drawn:
 
 
 class SchemaBox:
-    """Schemas as `(topic, tool)`; the topic is the corpus's field. Half of the optional parameters are left out."""
+    """Schemas as `(topic, tool)`; the topic is the corpus's field. Half of the optional parameters are left out.
 
-    def __init__(self, rng: random.Random, schemas: Sequence[tuple[str, Tool]], *, held_out: bool = False) -> None:
+    With `words`, half of the tools are reworded with these, and values hold them.
+    """
+
+    def __init__(
+        self,
+        rng: random.Random,
+        schemas: Sequence[tuple[str, Tool]],
+        *,
+        held_out: bool = False,
+        words: Sequence[str] = (),
+    ) -> None:
         self.rng = rng
+        self._words = words
         self._schemas = schemas
         self._by_topic: dict[str, list[Tool]] = {}
         for topic, tool in schemas:
             self._by_topic.setdefault(topic, []).append(tool)
-        self._values = ValueMaker(rng, held_out=held_out)
+        self._values = ValueMaker(rng, held_out=held_out, words=words)
         self._phraser = Phraser(rng)
 
     def draw(self, style: str) -> Drawn:
         topic, plain = self.rng.choice(self._schemas)
+        plain = self._reworded(plain)
         styled = restyle(self.rng, plain, style)
         parameters = styled.tool.parameters or {}
         original = (plain.parameters or {}).get("properties") or {}
@@ -76,20 +89,29 @@ class SchemaBox:
                 tool = self.rng.choice(near)
             elif other.split("/")[0] in {topic.split("/")[0] for topic in topics}:
                 continue
+            tool = self._reworded(tool)
             if subject(tool.name) not in taken:
                 taken.add(subject(tool.name))
                 found.append(tool)
         return [restyle(self.rng, tool, style).tool for tool in found]
 
+    def _reworded(self, tool: Tool) -> Tool:
+        if not self._words or self.rng.random() < 0.5:
+            return tool
+        return reword(self.rng, tool, self._words, self._values.nonsense)
+
 
 class AgentBox:
-    """The everyday tools; a few are kept for evaluation (`held_out`) together with the held-out words."""
+    """The everyday tools; a few are kept for evaluation (`held_out`) together with the held-out words.
 
-    def __init__(self, rng: random.Random, *, held_out: bool = False) -> None:
+    With `words`, values hold these too.
+    """
+
+    def __init__(self, rng: random.Random, *, held_out: bool = False, words: Sequence[str] = ()) -> None:
         self.rng = rng
         self._all: list[Mapping[str, Any]] = language("agent_tools")
         self._asked = [spec for spec in self._all if bool(spec.get("held_out")) == held_out]
-        self._values = ValueMaker(rng, held_out=held_out)
+        self._values = ValueMaker(rng, held_out=held_out, words=words)
 
     def draw(self, style: str) -> Drawn:
         spec = self.rng.choice(self._asked)

@@ -9,7 +9,7 @@ import json
 import random
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -18,6 +18,8 @@ from typing import Any
 CONSONANTS, VOWELS = "bcdfghjklmnprstvwz", "aeiou"
 NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 HELD_OUT_ONE_IN = 8
+BROAD_POOLS = frozenset({"noun", "adjective", "topic"})
+BROAD_SHARE = 0.4  # of the words from those pools that come from a broader list where there is one
 RANGES: tuple[tuple[str, int, int], ...] = (
     (r"year", 1900, 2035),
     (r"(^|_)age", 1, 95),
@@ -68,11 +70,15 @@ def snake(name: str) -> str:
 
 
 class ValueMaker:
-    """Draws values. With `held_out` every word comes from the slice of the lexicon that training never sees."""
+    """Draws values. With `held_out` every word comes from the slice of the lexicon that training never sees.
 
-    def __init__(self, rng: random.Random, *, held_out: bool = False) -> None:
+    words   a broader list, from which some of the words come that may be any
+    """
+
+    def __init__(self, rng: random.Random, *, held_out: bool = False, words: Sequence[str] = ()) -> None:
         self.rng = rng
         self.held_out = held_out
+        self._words = words
         self._composed: dict[str, Callable[[], str]] = {
             "person": self._person, "place": self._place, "company": self._company, "thing": self._thing,
             "email": self._email, "url": self._url, "path": self._path, "directory": self._directory,
@@ -89,7 +95,9 @@ class ValueMaker:
         return frozenset(self._composed)
 
     def word(self, pool: str) -> str:
-        """A word of the lexicon's pool, training or held-out slice."""
+        """A word of the lexicon's pool, training or held-out slice; of some pools, also one of the broader list."""
+        if self._words and pool in BROAD_POOLS and self.rng.random() < BROAD_SHARE:
+            return self.rng.choice(self._words)
         words = _lexicon()[pool]
         for _ in range(60):
             choice = self.rng.choice(words)

@@ -19,8 +19,8 @@ from clover_agent.api.anthropic_schema import (
     ToolResult,
     ToolUse,
 )
+from clover_agent.api.fields import SMALLEST_TOP_P
 from clover_agent.api.json_schema import SchemaChecker
-from clover_agent.api.openai_request import SMALLEST_TOP_P
 from clover_agent.errors import InvalidRequest, UnsupportedParameter
 from clover_agent.types import Conversation, Message, ResponseFormat, SamplingOverrides, Tool, ToolCall, ToolChoice
 

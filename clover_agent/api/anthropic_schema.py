@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, mod
 from pydantic_core import PydanticCustomError
 
 from clover_agent.api.errors import UNSUPPORTED
-from clover_agent.api.openai_schema import NAME, Wire, unsupported
+from clover_agent.api.fields import NAME, StopText, Wire, unsupported
 
 logger = logging.getLogger("clover_agent.api")
 
@@ -196,9 +196,6 @@ class OutputFormat(Wire):
 class OutputConfig(Wire):
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: OutputFormat | None = None
-
-
-StopText = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
 class CountTokensRequest(Wire):

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from clover_agent.api.json_schema import SchemaChecker
 from clover_agent.api.openai_schema import (
@@ -20,16 +19,10 @@ from clover_agent.types import (
     Message,
     ResponseFormat,
     Role,
-    SamplingOverrides,
     Tool,
     ToolCall,
     ToolChoice,
 )
-
-# Names that the server gives to a chat template; a request cannot replace them.
-TEMPLATE_OWN = frozenset({"messages", "tools", "documents", "add_generation_prompt", "chat_template", "tokenize"})
-SMALLEST_TOP_P = 1e-9  # OpenAI allows 0, which means: the best token only
-SEED_BITS = 2**63 - 1
 
 
 def to_conversation(
@@ -40,7 +33,7 @@ def to_conversation(
     deadline_s: float | None = None,
 ) -> Conversation:
     """The request as the service takes it. Raises `InvalidRequest` naming the field."""
-    kwargs = _template_kwargs(body)
+    kwargs = body.template_kwargs(body.reasoning_effort)
     tools = _tools(body.tools or (), schemas)
     return Conversation(
         messages=tuple(_message(message, f"messages.{i}") for i, message in enumerate(body.messages)),
@@ -48,10 +41,10 @@ def to_conversation(
         tool_choice=_tool_choice(body, {tool.name for tool in tools}),
         parallel_tool_calls=body.parallel_tool_calls is not False,
         response_format=_response_format(body, schemas),
-        sampling=_sampling(body, max_context),
-        stop=_stop(body),
+        sampling=body.sampling(body.max_completion_tokens or body.max_tokens, max_context),
+        stop=body.stop_texts(),
         enable_thinking=kwargs.pop("enable_thinking", None),
-        thinking_budget=None if body.thinking_token_budget is None else min(body.thinking_token_budget, max_context),
+        thinking_budget=body.budget(max_context),
         template_kwargs=kwargs,
         include_drafts=bool(body.stream_options and body.stream_options.include_drafts),
         deadline_s=deadline_s,
@@ -143,52 +136,3 @@ def _response_format(body: ChatCompletionRequest, schemas: SchemaChecker) -> Res
         return ResponseFormat("json_object")
     schemas.check(schema, path)
     return ResponseFormat("json_schema", schema, strict)
-
-
-def _stop(body: ChatCompletionRequest) -> tuple[str, ...]:
-    return (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
-
-
-def _template_kwargs(body: ChatCompletionRequest) -> dict[str, Any]:
-    """Template variables: what reasoning_effort says, then the request's own. The operator's defaults come later."""
-    own = body.chat_template_kwargs or {}
-    taken = sorted(TEMPLATE_OWN.intersection(own))
-    if taken:
-        path = f"chat_template_kwargs.{taken[0]}"
-        raise InvalidRequest(f"{path}: cannot be set by a request.", param=path)
-    effort = {}
-    if body.reasoning_effort is not None:
-        effort = {"enable_thinking": body.reasoning_effort != "none", "reasoning_effort": body.reasoning_effort}
-    kwargs = {**effort, **own}
-    if not isinstance(kwargs.get("enable_thinking"), bool | None):
-        path = "chat_template_kwargs.enable_thinking"
-        raise InvalidRequest(f"{path}: must be true or false.", param=path)
-    return kwargs
-
-
-def _sampling(body: ChatCompletionRequest, max_context: int) -> SamplingOverrides:
-    """What the request sets. Token counts are cut to the context: clients send absurd ones by default."""
-    asked: dict[str, Any] = {
-        "max_tokens": body.max_completion_tokens or body.max_tokens,
-        "min_tokens": body.min_tokens,
-        "temperature": body.temperature,
-        "top_p": None if body.top_p is None else max(body.top_p, SMALLEST_TOP_P),
-        "top_k": None if body.top_k is None else max(body.top_k, 0),
-        "min_p": body.min_p,
-        "seed": None if body.seed is None else body.seed & SEED_BITS,
-        "repetition_penalty": body.repetition_penalty,
-        "presence_penalty": body.presence_penalty,
-        "frequency_penalty": body.frequency_penalty,
-        "logit_bias": tuple((int(id_), bias) for id_, bias in (body.logit_bias or {}).items()) or None,
-        "stop_token_ids": tuple(body.stop_token_ids or ()) or None,
-        "ignore_eos": body.ignore_eos,
-        "threshold": body.threshold,
-        "block_size": body.block_size,
-    }
-    for name in ("max_tokens", "min_tokens"):
-        if asked[name] is not None:
-            asked[name] = min(asked[name], max_context)
-    if asked["max_tokens"] is not None and (asked["min_tokens"] or 0) > asked["max_tokens"]:
-        raise InvalidRequest("min_tokens: is larger than max_tokens.", param="min_tokens")
-    overrides: SamplingOverrides = {name: value for name, value in asked.items() if value is not None}  # type: ignore[assignment]
-    return overrides

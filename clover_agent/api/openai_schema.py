@@ -1,22 +1,24 @@
 """The request of POST /v1/chat/completions as it may come over the wire. Types and ranges; meaning is elsewhere.
 
-A field is honoured, or in HARMLESS (accepted, changes no answer), or refused with a 400 that names it because ignoring
-it would change the answer. Unknown fields are ignored with one debug line.
+What `HARMLESS` and `REFUSED` mean is said in `fields`.
 """
 
-import logging
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic.config import JsonDict
-from pydantic_core import PydanticCustomError
 
-from clover_agent.api.errors import UNSUPPORTED
-
-logger = logging.getLogger("clover_agent.api")
-
-NAME = r"^[A-Za-z0-9_-]{1,64}$"
+from clover_agent.api.fields import (
+    NAME,
+    Effort,
+    SamplingFields,
+    TemplateFields,
+    Wire,
+    by_json_type,
+    check_extra,
+    unsupported,
+)
 
 HARMLESS = frozenset(
     {
@@ -25,7 +27,7 @@ HARMLESS = frozenset(
         *("stream_reasoning", "return_token_ids", "priority", "request_id", "cache_salt"),
     }
 )
-# Field -> why, or what to do instead. Null and the value of `NEUTRAL` (false where it has none) are accepted.
+# Field -> why, or what to do instead.
 REFUSED: Mapping[str, str] = {
     "audio": "this model has no audio",
     "web_search_options": "this server does not search the web; give the model a tool",
@@ -67,16 +69,6 @@ _MEDIA: Mapping[str, str] = {
 }
 
 
-def unsupported(reason: str) -> PydanticCustomError:
-    return PydanticCustomError(UNSUPPORTED, "{reason}", {"reason": reason})
-
-
-class Wire(BaseModel):
-    """Strict: no bool as a number, no number as a string. Fields of parts that are not known are ignored."""
-
-    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False, frozen=True, populate_by_name=True)
-
-
 def _part_type(value: Any) -> Any:
     if isinstance(value, str) and value in _MEDIA:
         raise unsupported(f"{value!r} {_MEDIA[value]}; send text parts")
@@ -104,13 +96,8 @@ ContentPart = Annotated[
 ]
 
 
-def _by_json_type(value: Any) -> str:
-    """Which branch of a union is meant, so that complaints are about that branch only."""
-    return "@list" if isinstance(value, list) else "@object" if isinstance(value, dict) else "@string"
-
-
 Content = Annotated[
-    Annotated[str, Tag("@string")] | Annotated[list[ContentPart], Tag("@list")], Discriminator(_by_json_type)
+    Annotated[str, Tag("@string")] | Annotated[list[ContentPart], Tag("@list")], Discriminator(by_json_type)
 ]
 
 
@@ -119,7 +106,7 @@ class FunctionText(Wire):
 
     name: str
     arguments: Annotated[
-        Annotated[str, Tag("@string")] | Annotated[dict[str, Any], Tag("@object")], Discriminator(_by_json_type)
+        Annotated[str, Tag("@string")] | Annotated[dict[str, Any], Tag("@object")], Discriminator(by_json_type)
     ] = ""
 
 
@@ -237,27 +224,7 @@ def _modality(value: Any) -> Any:
 Modality = Annotated[Literal["text"], BeforeValidator(_modality)]
 
 
-def _logit_bias(value: dict[str, float]) -> dict[str, float]:
-    for key in value:
-        if not (key.isascii() and key.isdigit() and len(key) < 10):
-            raise PydanticCustomError("invalid", "{key} is not a token id", {"key": repr(key[:40])})
-    return value
-
-
-LogitBias = Annotated[
-    dict[str, Annotated[float, Field(ge=-100, le=100)]],
-    Field(max_length=1024, json_schema_extra={"propertyNames": {"pattern": "^[0-9]{1,9}$"}}),
-    AfterValidator(_logit_bias),
-]
-StopText = Annotated[str, Field(min_length=1, max_length=1024)]
-Stop = Annotated[
-    Annotated[StopText, Tag("@string")] | Annotated[list[StopText], Field(max_length=64), Tag("@list")],
-    Discriminator(_by_json_type),
-]
-TokenId = Annotated[int, Field(ge=0, lt=2**31)]
-
-
-class ChatCompletionRequest(Wire):
+class ChatCompletionRequest(SamplingFields, TemplateFields):
     """OpenAI's fields, and those of vLLM and SGLang (`top_k`, `chat_template_kwargs` …)."""
 
     model_config = ConfigDict(extra="allow", title="ChatCompletionRequest")
@@ -275,42 +242,9 @@ class ChatCompletionRequest(Wire):
 
     max_tokens: int | None = Field(None, ge=1, description="Clamped to what fits into the context.")
     max_completion_tokens: int | None = Field(None, ge=1, description="The same; wins over max_tokens.")
-    min_tokens: int | None = Field(None, ge=0)
-    stop: Stop | None = None
-    stop_token_ids: list[TokenId] | None = Field(None, max_length=256)
-    ignore_eos: bool | None = None
-
-    temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, ge=0, le=1)
-    top_k: int | None = Field(None, ge=-1, lt=2**31, description="0 or -1: off.")
-    min_p: float | None = Field(None, ge=0, le=1)
-    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
-    repetition_penalty: float | None = Field(None, gt=0, le=10)
-    presence_penalty: float | None = Field(None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    logit_bias: LogitBias | None = None
-
-    block_size: int | None = Field(None, ge=1, le=1024, description="Positions denoised together.")
-    threshold: float | None = Field(None, gt=0, le=1, description="Confidence at which a position is unmasked.")
-
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
-    thinking_token_budget: int | None = Field(None, ge=0)
-    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: Effort | None = None
 
     @model_validator(mode="after")
     def _nothing_refused(self) -> "ChatCompletionRequest":
-        unknown = []
-        for name, value in (self.model_extra or {}).items():
-            if name in REFUSED:
-                _refuse_unless_neutral(name, value)
-            elif name not in HARMLESS:
-                unknown.append(name[:64])
-        if unknown:
-            logger.debug("fields ignored", extra={"fields": {"ignored": unknown[:32]}})
+        check_extra(self.model_extra, harmless=HARMLESS, refused=REFUSED, neutral=NEUTRAL)
         return self
-
-
-def _refuse_unless_neutral(name: str, value: Any) -> None:
-    neutral = NEUTRAL.get(name, False)
-    if value is not None and not (type(value) is type(neutral) and value == neutral):
-        raise PydanticCustomError(UNSUPPORTED, "{reason}", {"reason": REFUSED[name], "field": name})

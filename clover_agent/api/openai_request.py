@@ -53,7 +53,7 @@ def to_conversation(
 
 def _message(message: ChatMessage, path: str) -> Message:
     role: Role = "system" if message.role == "developer" else message.role
-    content = _text(message.content)
+    content = text_of(message.content)
     if role == "assistant":
         calls = tuple(_call(call, i) for i, call in enumerate(message.tool_calls or ()))
         return Message(role, content, reasoning=_reasoning(message), tool_calls=calls, name=message.name)
@@ -68,7 +68,8 @@ def _reasoning(message: ChatMessage) -> str | None:
     return message.reasoning_content if message.reasoning_content is not None else message.reasoning
 
 
-def _text(content: Content | None) -> str:
+def text_of(content: Content | None) -> str:
+    """The text parts, a line each."""
     if content is None or isinstance(content, str):
         return content or ""
     return "\n".join(part.text for part in content)

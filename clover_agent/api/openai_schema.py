@@ -66,6 +66,7 @@ _MEDIA: Mapping[str, str] = {
     "input_audio": "needs hearing, which this model does not have",
     "audio_url": "needs hearing, which this model does not have",
     "file": "is a file, which this model cannot read",
+    "input_file": "is a file, which this model cannot read",
 }
 
 

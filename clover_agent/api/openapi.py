@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from clover_agent.api.anthropic_schema import CountTokensRequest, MessagesRequest
 from clover_agent.api.errors import speaks_anthropic
+from clover_agent.api.openai_responses_schema import ResponsesRequest
 from clover_agent.api.openai_schema import ChatCompletionRequest
 
 REF = "#/components/schemas/{model}"
@@ -70,14 +71,30 @@ TOKEN_COUNT = {
     "required": ["input_tokens"],
     "properties": {"input_tokens": {"type": "integer"}},
 }
+RESPONSE = {
+    "type": "object",
+    "required": ["id", "object", "created_at", "status", "model", "output", "error", "incomplete_details", "usage"],
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"const": "response"},
+        "created_at": {"type": "integer"},
+        "status": {"enum": ["completed", "incomplete"]},
+        "model": {"type": "string"},
+        "output": {"type": "array", "items": {"type": "object", "required": ["type", "id", "status"]}},
+        "error": {"type": "null"},
+        "incomplete_details": {"type": ["object", "null"]},
+        "usage": {"type": "object"},
+    },
+}
 # Path -> the body that it takes and the name of what it answers.
 FACES: dict[str, tuple[type[BaseModel], str]] = {
     "/v1/chat/completions": (ChatCompletionRequest, "ChatCompletion"),
+    "/v1/responses": (ResponsesRequest, "Response"),
     "/v1/messages": (MessagesRequest, "Message"),
     "/v1/messages/count_tokens": (CountTokensRequest, "TokenCount"),
 }
-ANSWERS = {"ChatCompletion": COMPLETION, "Message": MESSAGE, "TokenCount": TOKEN_COUNT}
-STREAMED = frozenset({"/v1/chat/completions", "/v1/messages"})
+ANSWERS = {"ChatCompletion": COMPLETION, "Response": RESPONSE, "Message": MESSAGE, "TokenCount": TOKEN_COUNT}
+STREAMED = frozenset({"/v1/chat/completions", "/v1/responses", "/v1/messages"})
 MODEL_ERRORS = ("400", "401", "403", "404", "503")
 CHAT_ERRORS = ("400", "401", "403", "404", "413", "415", "429", "500", "503", "504")
 

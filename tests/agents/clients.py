@@ -53,13 +53,15 @@ class Outcome:
 @dataclass(frozen=True)
 class Client:
     """One agent. `prepare` writes its configuration and returns its command line and environment; `command` and `write`
-    say a shell command or a file with text in its own tools' terms."""
+    say a shell command or a file with text in its own tools' terms; `too_long` is what its user reads when the prompt
+    does not fit: the gateway's words, or its own for the gateway's code."""
 
     name: str
     program: Path
     prepare: Callable[[Place, Path], tuple[list[str], dict[str, str]]]
     command: Callable[[str], Call]
     write: Callable[[str, str], Call]
+    too_long: str = "this model's context is 512"
 
     @property
     def replay(self) -> Path:
@@ -123,6 +125,12 @@ def _cline(place: Place, program: Path) -> tuple[list[str], dict[str, str]]:
     return [str(program), "-P", "openai-compatible", "-m", "clover", "--json", "-c", str(place.work)], {}
 
 
+def _codex(place: Place, program: Path) -> tuple[list[str], dict[str, str]]:
+    config = place.configure("codex/config.toml", ".codex/config.toml")
+    options = ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+    return [str(program), *options], {"CODEX_HOME": str(config.parent)}
+
+
 def call(name: str, **arguments: Any) -> Call:
     """A tool call, as replay files have it."""
     return {"name": name, "arguments": arguments}
@@ -156,5 +164,14 @@ CLIENTS = (
         _cline,
         command=lambda text: call("run_commands", commands=[text]),
         write=lambda path, text: call("editor", path=path, new_text=text),
+    ),
+    Client(
+        "codex",
+        INSTALLED / "codex/node_modules/.bin/codex",
+        _codex,
+        command=lambda text: call("exec_command", cmd=text),
+        # It has a tool of its own for files only for models that it knows.
+        write=lambda path, text: call("exec_command", cmd=f"cat > {path} <<'END'\n{text}END\n"),
+        too_long="Codex ran out of room in the model's context window",
     ),
 )

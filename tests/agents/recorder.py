@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_REQUESTS = 60
 CHAT = "/v1/chat/completions"
+RESPONSES = "/v1/responses"
 
 
 @dataclass
@@ -29,8 +30,26 @@ class Exchange:
         return body
 
     @property
-    def tools(self) -> list[str]:
-        return [tool["function"]["name"] for tool in self.body.get("tools") or ()]
+    def history(self) -> list[dict[str, Any]]:
+        """The messages, or the items, that the request brings along."""
+        history: list[dict[str, Any]] = self.body["input" if self.path == RESPONSES else "messages"]
+        return history
+
+    @property
+    def calls(self) -> list[str]:
+        """The ids of the calls in the history."""
+        if self.path == RESPONSES:
+            return [item["call_id"] for item in self.history if item.get("type") == "function_call"]
+        return [call["id"] for message in self.history for call in message.get("tool_calls") or ()]
+
+    @property
+    def results(self) -> dict[str, str]:
+        """The results in the history, by the ids of their calls."""
+        if self.path == RESPONSES:
+            outputs = [item for item in self.history if item.get("type") == "function_call_output"]
+            return {item["call_id"]: json.dumps(item["output"], ensure_ascii=False) for item in outputs}
+        said = [message for message in self.history if message["role"] == "tool"]
+        return {message["tool_call_id"]: json.dumps(message["content"], ensure_ascii=False) for message in said}
 
 
 class Recorder:
@@ -43,7 +62,7 @@ class Recorder:
 
     @property
     def chats(self) -> list[Exchange]:
-        return [exchange for exchange in self.exchanges if exchange.path == CHAT]
+        return [exchange for exchange in self.exchanges if exchange.path in (CHAT, RESPONSES)]
 
     @property
     def turns(self) -> list[Exchange]:

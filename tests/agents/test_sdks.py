@@ -1,4 +1,4 @@
-"""SDKs that are no part of the main suite, on the chat face: each runs a small program of tests/agents/programs."""
+"""SDKs that are no part of the main suite: each runs a small program of tests/agents/programs."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ import pytest
 
 from tests.agents.clients import INSTALLED, call
 from tests.agents.conftest import Serve
-from tests.agents.recorder import CHAT, Recorder
+from tests.agents.recorder import CHAT, RESPONSES, Recorder
 
 PROGRAMS = Path(__file__).parent / "programs"
 CITIES = [{"city": "Lisbon"}, {"city": "Oslo"}]
@@ -78,13 +78,27 @@ def test_vercel_ai_sdk(serve: Serve, tmp_path: Path) -> None:
     assert all_answered(recorder)
 
 
+def python(name: str, program: str, *arguments: str) -> list[dict[str, Any]]:
+    """The same for a program in Python, with the environment that was installed for it."""
+    interpreter = INSTALLED / name / "bin/python"
+    if not interpreter.exists():
+        pytest.fail(f"{name} is not installed: run scripts/install-agents {name}")
+    return said([str(interpreter), str(PROGRAMS / program), *arguments])
+
+
 def test_langchain(serve: Serve) -> None:
-    python = INSTALLED / "langchain/bin/python"
-    if not python.exists():
-        pytest.fail("langchain is not installed: run scripts/install-agents langchain")
     with serve(RULES) as (place, recorder):
-        first, last = said([str(python), str(PROGRAMS / "langchain_agent.py"), f"{place.url}/v1"])
+        first, last = python("langchain", "langchain_agent.py", f"{place.url}/v1")
     assert first.pop("tokens")
     assert first == {"text": "I will look.", "calls": [["get_weather", city] for city in CITIES], "same": True}
     assert (last["text"], last["calls"], last["same"]) == ("Both have 22 degrees.", [], True)
     assert all_answered(recorder)
+
+
+@pytest.mark.parametrize(("face", "path"), [("chat", CHAT), ("responses", RESPONSES)])
+def test_openai_agents(face: str, path: str, serve: Serve) -> None:
+    with serve(RULES) as (place, recorder):
+        plain, streamed = python("openai-agents", "openai_agents_loop.py", f"{place.url}/v1", face)
+    expected = {"said": "Both have 22 degrees.", "calls": [json.dumps(city) for city in CITIES], "streamed": True}
+    assert plain == streamed == expected
+    assert {(exchange.path, exchange.status) for exchange in recorder.exchanges} == {(path, 200)}

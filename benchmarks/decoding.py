@@ -36,6 +36,15 @@ PENALTIES: tuple[Mapping[str, float], ...] = (
     {"frequency_penalty": 0.5},
     {"presence_penalty": 0.5},
 )
+LABELS: Mapping[str, str] = {
+    "threshold": "grammar, by threshold",
+    "no grammar": "no grammar, by threshold",
+    "fallback": "no grammar, most confident first, by threshold",
+    "block size": "grammar, by block size",
+    "penalties": "grammar, penalties",
+    "strategy": "grammar, any order",
+    "in-block scheme": "grammar, causal in-block scan",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,7 @@ def settings() -> list[Setting]:
     found += [Setting("strategy", strategy="any_order", fallback="max_confidence")]
     found += [Setting("in-block scheme", in_block="causal")]
     found += [Setting("no grammar", grammar=False, request={"threshold": t}) for t in THRESHOLDS]
+    found += [Setting("penalties, no grammar", grammar=False, request={**high, **penalty}) for penalty in PENALTIES]
     most = {"grammar": False, "fallback": "max_confidence"}
     found += [Setting("fallback", **most, request={"threshold": t}) for t in (0.8, 0.95, 0.99)]  # type: ignore[arg-type]
     return found
@@ -148,7 +158,7 @@ def run(model: str, records: list[Any], wanted: Sequence[Setting], out: Path | N
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """All settings as a Markdown table."""
     lines = [
-        "| | right tool | exact call | valid | tokens per forward | forwards per answer |",
+        "| | right tool | exact call | valid call | tokens per forward | forwards per answer |",
         "|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -164,7 +174,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def comparisons(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Each setting against the default, record by record; and the grammar's cost in forwards where both called."""
     by_label = {row["label"]: row for row in rows}
-    default, bare = by_label.get("threshold 0.95"), by_label.get("no grammar, threshold 0.95")
+    default = by_label.get("threshold 0.95")
     lines = []
     for row in rows if default else ():
         parts = []
@@ -172,13 +182,14 @@ def comparisons(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             pairs = mcnemar(row["outcomes"][what], default["outcomes"][what])  # type: ignore[index]
             parts.append(f"{what} +{pairs.first_only} -{pairs.second_only} p={pairs.p:.3f}")
         lines.append(f"{row['label']} against the default: {', '.join(parts)} (n={row['n']})")
-    if default and bare:
-        both = [a and b for a, b in zip(default["outcomes"]["valid"], bare["outcomes"]["valid"], strict=True)]
-        pairs_of = [[f for f, ok in zip(row["forwards"], both, strict=True) if ok] for row in (default, bare)]
-        share, error = ratio(*pairs_of)
-        lines.append(
-            f"forwards with / without the grammar, both valid: {share:.3f} ± {1.96 * error:.3f} (n={sum(both)})"
-        )
+    for threshold in THRESHOLDS:
+        held, bare = (by_label.get(f"{kind}threshold {threshold:g}") for kind in ("", "no grammar, "))
+        if held and bare:
+            both = [a and b for a, b in zip(held["outcomes"]["valid"], bare["outcomes"]["valid"], strict=True)]
+            forwards = [[f for f, ok in zip(row["forwards"], both, strict=True) if ok] for row in (held, bare)]
+            share, error = ratio(*forwards)
+            found = f"{share:.3f} ± {1.96 * error:.3f} (n={sum(both)})"
+            lines.append(f"threshold {threshold:g}, forwards with / without the grammar, both valid: {found}")
     return lines
 
 
@@ -192,13 +203,14 @@ def plot(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     figure_, axes = pyplot.subplots(figsize=(7.2, 4.5))
     for group in dict.fromkeys(row["group"] for row in rows):
         mine = [row for row in rows if row["group"] == group]
+        varied = "block_size" if group == "block size" else "threshold"
+        joined = len({row["request"][varied] for row in mine}) == len(mine) > 2
         speed = [row["tokens_per_forward"] or 0 for row in mine]
         exact = [100 * row["exact"]["share"] for row in mine]
-        joined = "-" if group in ("threshold", "no grammar", "fallback") else ""
-        axes.plot(speed, exact, marker="o", linestyle=joined, label="grammar" if group == "threshold" else group)
+        axes.plot(speed, exact, marker="o", linestyle="-" if joined else "", label=LABELS.get(group, group))
         for row, x, y in zip(mine, speed, exact, strict=True):
-            short = row["label"].replace("threshold 0.95, ", "").replace("no grammar, ", "").replace("threshold ", "")
-            axes.annotate(short, (x, y), textcoords="offset points", xytext=(4, 4), fontsize=6)
+            number = f"{row['request'][varied]:g}" if joined else ""
+            axes.annotate(number, (x, y), textcoords="offset points", xytext=(4, 4), fontsize=7)
     axes.set(xlabel="tokens per forward", ylabel="calls exactly right, %")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
@@ -211,12 +223,12 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=records_path())
     parser.add_argument("--model", default="sprout")
     parser.add_argument("--limit", type=int, default=0)
-    parser.add_argument("--only", action="append", help="a group of settings; may repeat")
+    parser.add_argument("--only", action="append", help="a group of settings or the label of one; may repeat")
     parser.add_argument("--json", type=Path, dest="out")
     parser.add_argument("--plot", type=Path)
     options = parser.parse_args()
     records = spaced([record for record in read(options.data) if record["calls"]], options.limit)
-    wanted = [setting for setting in settings() if not options.only or setting.group in options.only]
+    wanted = [s for s in settings() if not options.only or {s.group, s.label} & set(options.only)]
     rows = run(options.model, records, wanted, options.out)
     print(table(rows))
     print("\n".join(comparisons(rows)))

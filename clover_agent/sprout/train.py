@@ -26,8 +26,10 @@ needs no generator state. The same code runs on CPU and CUDA (`--device cuda --r
 """
 
 import argparse
+import ctypes
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -52,6 +54,7 @@ from .report import Report, write_log
 from .shards import load_shards
 from .twins import TwinTable, read_tokenizer, read_twins
 
+TRIM_EVERY = 25  # steps
 Q_NORM, K_NORM = 1.2, 0.6  # added to the unit norms: with small heads, unit norms are too flat to copy from 200 keys
 
 
@@ -204,6 +207,8 @@ def run(options: TrainOptions, console: Console) -> Path:
                 figures = trainer.step(batch, factor)
                 advance(trainer.progress, place, batch, budget)
                 report.step(trainer.progress, figures, factor, used)
+                if trainer.progress.step % TRIM_EVERY == 0:
+                    return_memory()
                 if not branch and time.monotonic() - saved > options.save_minutes * 60:
                     trainer.save()
                     saved = time.monotonic()
@@ -258,6 +263,14 @@ def advance(progress: Progress, place: Place, batch: Batch, budget: Budget) -> N
     progress.step += 1
     progress.tokens += batch.tokens
     progress.place, progress.seconds = place, budget.seconds
+
+
+def return_memory() -> None:
+    """Give freed memory back where the C library is glibc, which keeps what lies between tensors that live: batches of
+    ever new shapes leave more and more of that. Elsewhere nothing."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def sharpen_attention(model: HybridTransformer) -> None:

@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
-from clover_agent.engine import Engine, GenerationRequest
+from clover_agent.engine import Engine, GenerateEngine, GenerationRequest
 from clover_agent.errors import ContextLengthExceeded, InvalidOutput, InvalidRequest, InvalidToolCall
 from clover_agent.formats import ToolFormat
 from clover_agent.grammar import Compiled, GrammarCompiler
@@ -23,6 +23,7 @@ from clover_agent.types import Conversation, Event, Finished, Prompt, SamplingPa
 
 logger = logging.getLogger("clover_agent.chat")
 
+Path = Literal["native", "scripted", "cached", "uncached", "generate"]
 RETRY_TEMPERATURE = 0.7  # a greedy retry would repeat the mistake that it is to mend
 
 
@@ -38,6 +39,7 @@ class ServedModel:
     sampling: SamplingParams
     max_context: int
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    path: Path = "native"  # how the model is run
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class _Job:
 class ChatService:
     """Answers conversations. Owns the engine from `start` to `close`."""
 
-    def __init__(self, model: ServedModel, engine: Engine) -> None:
+    def __init__(self, model: ServedModel, engine: Engine | GenerateEngine) -> None:
         self.model = model
         self.engine = engine
 
@@ -79,6 +81,11 @@ class ChatService:
     def max_context(self) -> int:
         """Prompt + new tokens."""
         return self.model.max_context
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """How the model is run, and whether a grammar holds its output while it is written."""
+        return {"path": self.model.path, "constrained_unmasking": self.model.grammar is not None}
 
     async def stream(self, conversation: Conversation) -> AsyncGenerator[Event, None]:
         """The answer as events: `Started` once the request is accepted, deltas and calls, `Finished` last.

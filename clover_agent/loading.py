@@ -4,29 +4,42 @@ Raises `LoadFailed` with one clear sentence for whatever cannot be used. Knows n
 """
 
 import json
+import logging
 import os
 from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
 from typing import Any
 
 import torch
 
-from clover_agent.chat import ChatService, ServedModel
-from clover_agent.engine import Engine, EngineOptions, Strategy
+from clover_agent.chat import ChatService, Path, ServedModel
+from clover_agent.engine import Engine, EngineOptions, GenerateEngine, Strategy
 from clover_agent.engine.memory import MemoryPlan, plan_memory
 from clover_agent.errors import LoadFailed
 from clover_agent.formats import ToolFormat, get_format, infer_format
 from clover_agent.grammar import GrammarCompiler
+from clover_agent.model.contract import Finding, Sample, examine_model
 from clover_agent.model.native import NativeModel, load_native
 from clover_agent.model.protocol import BlockModel
+from clover_agent.model.remote.facts import Files
+from clover_agent.model.remote.uncached import RemoteModel
+from clover_agent.own_code import (
+    OwnCode,
+    open_checkpoint,
+    probe_text,
+    refuse_if_unusable,
+    require_permission,
+)
 from clover_agent.replay import MAX_CONTEXT, replay_model
 from clover_agent.settings import EngineSettings, ModelSettings, Settings
 from clover_agent.templates import ChatTemplate, template_source
 from clover_agent.tokenizer import Tokenizer
 from clover_agent.types import SamplingParams
 
-EMBEDDED = Path(__file__).parent / "sprout" / "weights"
+logger = logging.getLogger("clover_agent.loading")
+
+EMBEDDED = FilePath(__file__).parent / "sprout" / "weights"
 REPLAY = "replay:"
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # What generation_config.json may say; the names are those of SamplingParams.
@@ -41,27 +54,96 @@ def load_service(settings: Settings) -> ChatService:
     wanted = settings.model
     checkpoint = _checkpoint(wanted.model)
     config = _read_json(checkpoint / "config.json")
-    _refuse_own_code(wanted, config)
+    require_permission(wanted, config)
     tokenizer, template, format_ = load_text_parts(wanted)
-    if wanted.model.startswith(REPLAY):
-        model: BlockModel = replay_model(Path(wanted.model.removeprefix(REPLAY)), tokenizer, format_)
-    else:
-        model = load_native(checkpoint, device=_device(wanted.device), dtype=_dtype(wanted, config))
-    memory = _memory(model, settings.engine)
-    engine = Engine(model, _options(settings.engine, memory, _on_gpu(model)))
+    sampling = _sampling(wanted, _read_json(checkpoint / "generation_config.json", optional=True))
+    hosted = _host(settings, checkpoint, config, _Text(tokenizer, template, format_), sampling)
     served = ServedModel(
         names=_names(wanted),
         tokenizer=tokenizer,
         template=template,
         format=format_,
-        grammar=GrammarCompiler(tokenizer, model.spec.vocab_size, model.spec.end_token_ids, format_)
-        if wanted.grammar
+        grammar=GrammarCompiler(tokenizer, hosted.engine.spec.vocab_size, hosted.engine.spec.end_token_ids, format_)
+        if wanted.grammar and isinstance(hosted.engine, Engine)
         else None,
-        sampling=_sampling(wanted, _read_json(checkpoint / "generation_config.json", optional=True)),
-        max_context=min(memory.max_context, wanted.max_model_len or memory.max_context),
+        sampling=sampling,
+        max_context=min(hosted.max_context, wanted.max_model_len or hosted.max_context),
         template_kwargs=wanted.default_chat_template_kwargs,
+        path=hosted.path,
     )
-    return ChatService(served, engine)
+    return ChatService(served, hosted.engine)
+
+
+def examine_checkpoint(settings: Settings) -> tuple[list[Finding], str]:
+    """What the probes find about the model of the settings, and the path that would serve it, with the reason.
+
+    Raises `LoadFailed` where it cannot be loaded at all, or is a script.
+    """
+    wanted = settings.model
+    if wanted.model.startswith(REPLAY):
+        raise LoadFailed("A script is no model: there is nothing to probe.")
+    checkpoint = _checkpoint(wanted.model)
+    config = _read_json(checkpoint / "config.json")
+    require_permission(wanted, config)
+    tokenizer, template, format_ = load_text_parts(wanted)
+    if wanted.trust_remote_code:
+        opened = _open(wanted, checkpoint, config, _Text(tokenizer, template, format_))
+        return list(
+            opened.examination.findings
+        ), f"{opened.examination.verdict.path}: {opened.examination.verdict.reason}"
+    dtype = _dtype(wanted, config)
+    model = load_native(checkpoint, device=_device(wanted.device), dtype=dtype)
+    sample = Sample.of(probe_text(template, tokenizer), model.spec.block_size)
+    return examine_model(model, sample, dtype), "native: this package's own code"
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    format: ToolFormat
+
+
+@dataclass(frozen=True, slots=True)
+class _Hosted:
+    engine: Engine | GenerateEngine
+    max_context: int
+    path: Path
+
+
+def _host(
+    settings: Settings, checkpoint: FilePath, config: Mapping[str, Any], text: _Text, sampling: SamplingParams
+) -> _Hosted:
+    wanted = settings.model
+    model: BlockModel
+    path: Path = "native"
+    if wanted.trust_remote_code:
+        opened = _open(wanted, checkpoint, config, text)
+        refuse_if_unusable(opened, wanted.model)
+        block_model, verdict = opened.examination.model, opened.examination.verdict
+        if block_model is None:
+            logger.warning("%s writes whole answers: no grammar holds its calls, they are only checked.", wanted.model)
+            engine = GenerateEngine(opened.generator(sampling), max_waiting=settings.engine.max_queue)
+            return _Hosted(engine, engine.spec.max_context, "generate")
+        model, path = block_model, "cached" if verdict.path == "cached" else "uncached"
+    elif wanted.model.startswith(REPLAY):
+        model, path = replay_model(FilePath(wanted.model.removeprefix(REPLAY)), text.tokenizer, text.format), "scripted"
+    else:
+        model = load_native(checkpoint, device=_device(wanted.device), dtype=_dtype(wanted, config))
+    memory = _memory(model, settings.engine)
+    return _Hosted(Engine(model, _options(settings.engine, memory, _on_gpu(model))), memory.max_context, path)
+
+
+def _open(wanted: ModelSettings, checkpoint: FilePath, config: Mapping[str, Any], text: _Text) -> OwnCode:
+    files = Files(
+        config,
+        _read_json(checkpoint / "generation_config.json", optional=True),
+        _read_json(checkpoint / "tokenizer_config.json", optional=True),
+        text.tokenizer.control,
+    )
+    dtype = None if wanted.dtype == "auto" else _dtype(wanted, config)
+    ids = probe_text(text.template, text.tokenizer)
+    return open_checkpoint(wanted, checkpoint, files, ids, device=_device(wanted.device), dtype=dtype)
 
 
 def _options(wanted: EngineSettings, memory: MemoryPlan, on_gpu: bool) -> EngineOptions:
@@ -77,31 +159,20 @@ def _options(wanted: EngineSettings, memory: MemoryPlan, on_gpu: bool) -> Engine
 
 
 def _on_gpu(model: BlockModel) -> bool:
-    return isinstance(model, NativeModel) and model.device.type == "cuda"
+    return isinstance(model, NativeModel | RemoteModel) and model.device.type == "cuda"
 
 
 def _memory(model: BlockModel, wanted: EngineSettings) -> MemoryPlan:
     """What is left beside the weights, less a tenth for what a forward pass needs. On a GPU, memory that others hold is
     not ours; on a CPU the cache takes a gigabyte at most unless the operator says otherwise."""
-    if isinstance(model, NativeModel) and model.device.type == "cuda":
+    if isinstance(model, NativeModel | RemoteModel) and model.device.type == "cuda":
         free, total = torch.cuda.mem_get_info(model.device)
         left, most_cache = int(min(free, wanted.gpu_memory_utilization * total - (total - free)) * 0.9), None
     else:
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        weights = model.weight_bytes if isinstance(model, NativeModel) else 0
+        weights = model.weight_bytes if isinstance(model, NativeModel | RemoteModel) else 0
         left, most_cache = int(((wanted.max_memory or machine // 2) - weights) * 0.9), 1 << 30
     return plan_memory(left, model.spec, prefix_cache=wanted.prefix_cache_bytes, most_cache=most_cache)
-
-
-def _refuse_own_code(wanted: ModelSettings, config: Mapping[str, Any]) -> None:
-    """A checkpoint that brings code computes something else than the native model, even where its tensors fit."""
-    if wanted.trust_remote_code:
-        raise LoadFailed("--trust-remote-code: this version cannot run a checkpoint's own code. Leave the flag out.")
-    if config.get("auto_map"):
-        raise LoadFailed(
-            f"{wanted.model} brings its own code (auto_map in config.json), which this version cannot run. Served as a "
-            "native model it would give other answers than its makers intended."
-        )
 
 
 def announced(settings: Settings) -> tuple[tuple[str, ...], int]:
@@ -124,9 +195,9 @@ def load_text_parts(wanted: ModelSettings) -> tuple[Tokenizer, ChatTemplate, Too
     return tokenizer, template, format_
 
 
-def _checkpoint(model: str) -> Path:
+def _checkpoint(model: str) -> FilePath:
     """The directory that holds the tokenizer and configuration: replays borrow sprout's."""
-    path = EMBEDDED if model == "sprout" or model.startswith(REPLAY) else Path(model)
+    path = EMBEDDED if model == "sprout" or model.startswith(REPLAY) else FilePath(model)
     if not (path / "config.json").is_file():
         raise LoadFailed(
             f"{model!r} is no model: there is no {path / 'config.json'}. Give sprout, replay:FILE, or the directory of "
@@ -138,12 +209,12 @@ def _checkpoint(model: str) -> Path:
 def _names(wanted: ModelSettings) -> tuple[str, ...]:
     """What clients may call the model. If the operator says nothing: sprout, replay, or the directory's name."""
     model = wanted.model
-    name = "replay" if model.startswith(REPLAY) else Path(model).resolve().name if model != "sprout" else model
+    name = "replay" if model.startswith(REPLAY) else FilePath(model).resolve().name if model != "sprout" else model
     return wanted.served_model_name or (name,)
 
 
 def _template_and_format(
-    wanted: ModelSettings, checkpoint: Path, clover: Mapping[str, Any], tokenizer: Tokenizer
+    wanted: ModelSettings, checkpoint: FilePath, clover: Mapping[str, Any], tokenizer: Tokenizer
 ) -> tuple[ChatTemplate, ToolFormat]:
     """The chat template: the operator's, the checkpoint's own, the one its config names, or the format's. The format:
     the operator's, the one the config names, or the one that the template teaches."""
@@ -162,7 +233,7 @@ def _template_and_format(
     return ChatTemplate(source or template_source(format_.template), tokenizer.control), format_
 
 
-def _own_template(checkpoint: Path, clover: Mapping[str, Any]) -> str | None:
+def _own_template(checkpoint: FilePath, clover: Mapping[str, Any]) -> str | None:
     own = checkpoint / "chat_template.jinja"
     if own.is_file():
         return _read_text(own)
@@ -199,14 +270,14 @@ def _dtype(wanted: ModelSettings, config: Mapping[str, Any]) -> torch.dtype:
     return DTYPES[name]
 
 
-def _read_text(path: Path) -> str:
+def _read_text(path: FilePath) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LoadFailed(f"Cannot read {path}: {error}") from error
 
 
-def _read_json(path: Path, *, optional: bool = False) -> dict[str, Any]:
+def _read_json(path: FilePath, *, optional: bool = False) -> dict[str, Any]:
     if optional and not path.exists():
         return {}
     try:

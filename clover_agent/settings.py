@@ -70,7 +70,20 @@ class ModelSettings(_Group):
         default="auto", description="Weights' type."
     )
     trust_remote_code: bool = Field(
-        default=False, description="Run the checkpoint's own Python code. Not supported yet: refused."
+        default=False, description="Run the Python code that the checkpoint brings, with all your rights."
+    )
+    revision: str | None = Field(
+        default=None, description="Branch, tag or commit, for a model of the Hugging Face Hub."
+    )
+    device_map: str | None = Field(
+        default=None, description="Spread a checkpoint with its own code over devices, as transformers does: auto …"
+    )
+    mask_token: str | None = Field(
+        default=None, description="Id or text of the mask token, where a checkpoint's files do not tell it."
+    )
+    logits_shift: Literal["0", "1"] | None = Field(
+        default=None,
+        description="Whether a checkpoint's logits tell the same (0) or the next (1) token. Default: measured.",
     )
 
 

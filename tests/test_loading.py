@@ -35,11 +35,6 @@ def test_a_checkpoint_with_its_own_code_is_not_served_as_another_model(checkpoin
         load_service(settings(model=str(checkpoint)))
 
 
-def test_running_foreign_code_is_refused_not_ignored(checkpoint: Path) -> None:
-    with pytest.raises(LoadFailed, match="cannot run a checkpoint's own code"):
-        load_service(settings(model=str(checkpoint), trust_remote_code=True))
-
-
 def test_what_is_no_model(tmp_path: Path) -> None:
     for name in ("DiffuSpace/Clover-35B-A3B-Preview", str(tmp_path)):
         with pytest.raises(LoadFailed, match="is no model"):

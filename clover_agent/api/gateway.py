@@ -8,7 +8,7 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Literal, Protocol
 
@@ -34,6 +34,10 @@ class Service(Protocol):
     @property
     def max_context(self) -> int:
         """Prompt + new tokens."""
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]:
+        """What clients may want to know of how answers come about; plain JSON values."""
 
     @property
     def healthy(self) -> bool:

@@ -79,4 +79,5 @@ def _entry(gateway: Gateway, name: str) -> dict[str, Any]:
         "display_name": name,
         "created_at": datetime.fromtimestamp(gateway.created, UTC).isoformat(),
         "lifecycle": "active",
+        "clover": dict(service.capabilities),
     }

@@ -3,11 +3,13 @@
 The model knows nothing of requests, sampling, grammars or text. It computes; the engine decides.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
+
+from clover_agent.types import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +130,30 @@ class BlockModel(Protocol):
 
     def logits(self, hidden: Hidden, rows: Sequence[int]) -> Logits:
         """The head on the given rows of `hidden` only, in the given order."""
+
+
+class Interrupted(Exception):
+    """Ends `Generator.generate` when the interruption that it asks for says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """tokens: the answer, without end token and what follows it; ended: an end token was met; forwards: passes."""
+
+    tokens: tuple[int, ...]
+    ended: bool
+    forwards: int
+
+
+class Generator(Protocol):
+    """A model that can only write whole answers from their prompts. Used from one thread only."""
+
+    @property
+    def spec(self) -> ModelSpec:
+        """Of it, vocab_size, end_token_ids and max_context count."""
+
+    def check(self, sampling: SamplingParams) -> None:
+        """Raises `UnsupportedParameter` for what would change the answer and cannot be honoured."""
+
+    def generate(self, ids: Sequence[int], sampling: SamplingParams, interrupted: Callable[[], bool]) -> Generated:
+        """Raises `Interrupted` soon after `interrupted()` has become true."""

@@ -74,6 +74,7 @@ class ScriptedService:
     def __init__(self, script: Sequence[Item] = HELLO, *, healthy: bool = True, max_context: int = 4096) -> None:
         self.script = script
         self.healthy = healthy
+        self.capabilities: dict[str, Any] = {"path": "scripted", "constrained_unmasking": True}
         self.max_context = max_context
         self.model_ids = ("sprout", "other/name")
         self.seen: list[Conversation] = []

@@ -6,7 +6,7 @@ Knows no HTTP and no tensors. Every API face uses `stream`; a plain answer is th
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -19,7 +19,7 @@ from clover_agent.grammar import Compiled, GrammarCompiler
 from clover_agent.templates import ChatTemplate
 from clover_agent.tokenizer import Tokenizer
 from clover_agent.turn import Turn
-from clover_agent.types import Conversation, Event, Finished, Prompt, SamplingParams, Started, Usage
+from clover_agent.types import Conversation, Event, Finished, Prompt, SamplingParams, Segment, Started, Usage
 
 logger = logging.getLogger("clover_agent.chat")
 
@@ -110,10 +110,14 @@ class ChatService:
             async for event in events:
                 yield event
 
-    async def count(self, conversation: Conversation) -> int:
-        """The prompt tokens of a conversation, also of one that does not fit into the context."""
-        _, prompt = await asyncio.to_thread(self._render, conversation)
-        return len(await asyncio.to_thread(self.model.tokenizer.encode, prompt.segments))
+    async def tokens(self, conversation: Conversation) -> tuple[int, ...]:
+        """The prompt's ids, also of a conversation that does not fit into the context."""
+        return (await asyncio.to_thread(self._encode, conversation))[2]
+
+    async def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, control tokens as their strings. Raises `InvalidRequest` for one that does not exist."""
+        self._check_ids(ids, "tokens")
+        return await asyncio.to_thread(self.model.tokenizer.decode, ids)
 
     async def _attempt(
         self, job: _Job, compiled: Compiled | None, turn: Turn, sampling: SamplingParams
@@ -140,13 +144,35 @@ class ChatService:
         yield Finished(turn.reason, self._usage(job, turn), turn.stop)
 
     def _prepare(self, conversation: Conversation) -> _Job:
+        conversation, prompt, ids, keep_at = self._encode(conversation)
+        return _Job(conversation, prompt, ids, keep_at, self._sampling(conversation, len(ids)))
+
+    def _encode(self, conversation: Conversation) -> tuple[Conversation, Prompt, tuple[int, ...], tuple[int, ...]]:
+        """The conversation with the operator's defaults, its prompt, the ids, and where later prompts may part."""
+        if conversation.raw is not None:
+            return conversation, Prompt(()), self._raw_ids(conversation.raw), ()
         conversation, prompt = self._render(conversation)
         ids, lengths = list[int](), list[int]()
         heads = self.model.template.shared_heads(conversation, prompt)
         for start, end in pairwise((0, *heads, len(prompt.segments))):
             ids += self.model.tokenizer.encode(prompt.segments[start:end])
             lengths.append(len(ids))
-        return _Job(conversation, prompt, tuple(ids), tuple(lengths[:-1]), self._sampling(conversation, len(ids)))
+        return conversation, prompt, tuple(ids), tuple(lengths[:-1])
+
+    def _raw_ids(self, raw: str | tuple[int, ...]) -> tuple[int, ...]:
+        ids = tuple(self.model.tokenizer.encode((Segment(raw, trusted=True),))) if isinstance(raw, str) else raw
+        self._check_ids(ids, "prompt")
+        if not ids:
+            raise InvalidRequest("prompt: is empty.", param="prompt")
+        if self.engine.spec.mask_token_id in ids:
+            raise InvalidRequest("prompt: holds the mask token, which only the engine may write.", param="prompt")
+        return ids
+
+    def _check_ids(self, ids: Sequence[int], param: str) -> None:
+        size = self.model.tokenizer.vocab_size
+        unknown = next((id_ for id_ in ids if not 0 <= id_ < size), None)
+        if unknown is not None:
+            raise InvalidRequest(f"{param}: there is no token {unknown}; the vocabulary has {size}.", param=param)
 
     def _render(self, conversation: Conversation) -> tuple[Conversation, Prompt]:
         """The conversation with the operator's defaults, and its prompt."""
@@ -165,7 +191,7 @@ class ChatService:
             raise ContextLengthExceeded(
                 f"The prompt has {prompt_tokens} tokens, this model's context is {self.model.max_context}. "
                 "Shorten the messages or the tools.",
-                param="messages",
+                param="messages" if conversation.raw is None else "prompt",
             )
         limit = min(room, conversation.sampling.get("max_tokens", room))
         sampling = replace(replace(self.model.sampling, **conversation.sampling), max_tokens=limit)

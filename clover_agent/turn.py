@@ -10,7 +10,7 @@ from typing import Literal
 from clover_agent.errors import InvalidToolCall
 from clover_agent.formats import ToolFormat
 from clover_agent.grammar import check_call, check_output
-from clover_agent.parsing import Parser, StopFilter
+from clover_agent.parsing import Parser, StopFilter, Verbatim
 from clover_agent.tokenizer import Tokenizer
 from clover_agent.types import (
     Conversation,
@@ -46,7 +46,8 @@ class Turn:
         self._tools = {tool.name: tool for tool in conversation.tools}
         self._tokenizer = tokenizer
         self._detokenizer = tokenizer.detokenizer()
-        self._parser = Parser(format_, conversation.tools, thinking=thinking)
+        raw = conversation.raw is not None
+        self._parser: Parser | Verbatim = Verbatim() if raw else Parser(format_, conversation.tools, thinking=thinking)
         self._stop = StopFilter(conversation.stop)
         self._hold_text = hold_text and conversation.response_format.kind != "text"
         self._text: list[str] = []  # the visible text so far, kept only where it must satisfy a response_format

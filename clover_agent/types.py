@@ -131,6 +131,8 @@ class SamplingOverrides(TypedDict, total=False):
 class Conversation:
     """A checked request, the same for every API face.
 
+    raw               the prompt itself, text or token ids, in place of messages: nothing is rendered and nothing but
+                      text is read from the answer. Control strings in the text are control tokens
     stop              strings that end the visible text (not thoughts, not tool calls); they are not part of it
     enable_thinking   None = the template's default
     thinking_budget   most tokens of thought before it is closed; None = no limit
@@ -150,6 +152,7 @@ class Conversation:
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     include_drafts: bool = False
     deadline_s: float | None = None
+    raw: str | tuple[int, ...] | None = None
 
 
 # ---- text on its way in and out --------------------------------------------------------------------------------

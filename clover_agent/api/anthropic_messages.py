@@ -51,7 +51,7 @@ async def count_tokens(request: Request) -> JSONResponse:
     service = gateway.service
     body = await read_body(request, CountTokensRequest, gateway.settings.server.max_body_bytes)
     conversation = await _prepare(gateway, body, None)
-    return JSONResponse({"input_tokens": await service.count(conversation)})
+    return JSONResponse({"input_tokens": len(await service.tokens(conversation))})
 
 
 async def _prepare(gateway: Gateway, body: CountTokensRequest, deadline_s: float | None) -> Conversation:

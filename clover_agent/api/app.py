@@ -9,7 +9,15 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from clover_agent import __version__
-from clover_agent.api import anthropic_messages, errors, openai_chat, openai_responses, system
+from clover_agent.api import (
+    anthropic_messages,
+    errors,
+    openai_chat,
+    openai_completions,
+    openai_responses,
+    system,
+    tokens,
+)
 from clover_agent.api.gateway import Gateway, Service
 from clover_agent.api.guard import Guard
 from clover_agent.api.openapi import describe
@@ -44,7 +52,9 @@ def create_app(service: Service | Callable[[], Service], settings: Settings) -> 
     app.state.gateway = gateway
     app.include_router(openai_chat.router)
     app.include_router(openai_responses.router)
+    app.include_router(openai_completions.router)
     app.include_router(anthropic_messages.router)
+    app.include_router(tokens.router)
     app.include_router(system.router)
     errors.install(app)
     app.add_middleware(Guard, settings=settings.server)

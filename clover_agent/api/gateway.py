@@ -48,8 +48,11 @@ class Service(Protocol):
     def stream(self, conversation: Conversation) -> AsyncGenerator[Event, None]:
         """Events of an answer, `Finished` last. Raises the errors of `errors.py`. Closing it cancels the request."""
 
-    async def count(self, conversation: Conversation) -> int:
-        """The prompt tokens of a conversation, also of one that does not fit into the context."""
+    async def tokens(self, conversation: Conversation) -> Sequence[int]:
+        """The prompt's token ids, also of a conversation that does not fit into the context."""
+
+    async def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids. Raises `InvalidRequest` for one that does not exist."""
 
     async def close(self, drain_s: float = 0.0) -> None:
         """Give running answers `drain_s` seconds, then end the others with `Unavailable`."""

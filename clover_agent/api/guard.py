@@ -26,6 +26,7 @@ logger = logging.getLogger("clover_agent.access")
 GOOD_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 PORT = re.compile(r":\d*$")
 OPEN_PATHS = frozenset({"/v1/health"})
+KEYED = ("/v1/", "/tokenize", "/detokenize")  # beginnings of the paths that want a key
 PROBED = frozenset({"/health", "/v1/health", "/metrics"})  # asked every few seconds: logged at debug
 
 
@@ -77,7 +78,7 @@ class Guard:
         self._check_origin(headers)
         path: str = scope["path"]
         preflight = scope["method"] == "OPTIONS"
-        if self._keys and path.startswith("/v1/") and path not in OPEN_PATHS and not preflight:
+        if self._keys and path.startswith(KEYED) and path not in OPEN_PATHS and not preflight:
             self._check_key(headers)
 
     def _check_host(self, headers: Headers) -> None:

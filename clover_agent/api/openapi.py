@@ -7,6 +7,8 @@ from pydantic import BaseModel
 
 from clover_agent.api.anthropic_schema import CountTokensRequest, MessagesRequest
 from clover_agent.api.errors import speaks_anthropic
+from clover_agent.api.guard import KEYED, OPEN_PATHS
+from clover_agent.api.openai_completions_schema import CompletionRequest, DetokenizeRequest, TokenizeRequest
 from clover_agent.api.openai_responses_schema import ResponsesRequest
 from clover_agent.api.openai_schema import ChatCompletionRequest
 
@@ -40,7 +42,7 @@ ANTHROPIC_ERROR = {
         "request_id": {"type": ["string", "null"]},
     },
 }
-COMPLETION = {
+COMPLETION: dict[str, Any] = {
     "type": "object",
     "required": ["id", "object", "created", "model", "choices", "usage"],
     "properties": {
@@ -86,15 +88,42 @@ RESPONSE = {
         "usage": {"type": "object"},
     },
 }
+TEXT_COMPLETION: dict[str, Any] = {
+    "type": "object",
+    "required": ["id", "object", "created", "model", "choices", "usage"],
+    "properties": {**COMPLETION["properties"], "object": {"const": "text_completion"}},
+}
+TOKENS = {
+    "type": "object",
+    "required": ["count", "max_model_len", "tokens", "token_strs"],
+    "properties": {
+        "count": {"type": "integer"},
+        "max_model_len": {"type": "integer"},
+        "tokens": {"type": "array", "items": {"type": "integer"}},
+        "token_strs": {"type": ["array", "null"], "items": {"type": "string"}},
+    },
+}
+PROMPT_TEXT = {"type": "object", "required": ["prompt"], "properties": {"prompt": {"type": "string"}}}
 # Path -> the body that it takes and the name of what it answers.
 FACES: dict[str, tuple[type[BaseModel], str]] = {
     "/v1/chat/completions": (ChatCompletionRequest, "ChatCompletion"),
+    "/v1/completions": (CompletionRequest, "TextCompletion"),
+    "/tokenize": (TokenizeRequest, "Tokens"),
+    "/detokenize": (DetokenizeRequest, "PromptText"),
     "/v1/responses": (ResponsesRequest, "Response"),
     "/v1/messages": (MessagesRequest, "Message"),
     "/v1/messages/count_tokens": (CountTokensRequest, "TokenCount"),
 }
-ANSWERS = {"ChatCompletion": COMPLETION, "Response": RESPONSE, "Message": MESSAGE, "TokenCount": TOKEN_COUNT}
-STREAMED = frozenset({"/v1/chat/completions", "/v1/responses", "/v1/messages"})
+ANSWERS = {
+    "ChatCompletion": COMPLETION,
+    "TextCompletion": TEXT_COMPLETION,
+    "Response": RESPONSE,
+    "Message": MESSAGE,
+    "TokenCount": TOKEN_COUNT,
+    "Tokens": TOKENS,
+    "PromptText": PROMPT_TEXT,
+}
+STREAMED = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"})
 MODEL_ERRORS = ("400", "401", "403", "404", "503")
 CHAT_ERRORS = ("400", "401", "403", "404", "413", "415", "429", "500", "503", "504")
 
@@ -104,10 +133,11 @@ def describe(document: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for model, _ in FACES.values():
         request = model.model_json_schema(ref_template=REF)
-        schemas.update(request.pop("$defs", {}))
-        if names:
-            request["properties"]["model"]["enum"] = list(names)
-        schemas[model.__name__] = request
+        parts = {**request.pop("$defs", {}), model.__name__: request}
+        for part in parts.values():
+            if names and "model" in part.get("properties", ()):
+                part["properties"]["model"]["enum"] = list(names)
+        schemas.update(parts)
     schemas.update({**ANSWERS, "Error": ERROR, "AnthropicError": ANTHROPIC_ERROR})
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
@@ -131,7 +161,7 @@ def _operation(path: str, operation: dict[str, Any]) -> None:
         errors = MODEL_ERRORS
     elif path == "/metrics":
         responses["200"]["content"] = {"text/plain": {"schema": {"type": "string"}}}
-    if path.startswith("/v1/") and path != "/v1/health":
+    if path.startswith(KEYED) and path not in OPEN_PATHS:
         operation["security"] = [{"key": []}, {}]
     for status in errors:
         error = "AnthropicError" if speaks_anthropic(path) else "Error"

@@ -106,9 +106,12 @@ class ScriptedService:
             if not ended:
                 self.cancelled.set()
 
-    async def count(self, conversation: Conversation) -> int:
+    async def tokens(self, conversation: Conversation) -> Sequence[int]:
         self.seen.append(conversation)
-        return USAGE.prompt_tokens
+        return range(USAGE.prompt_tokens)
+
+    async def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(map(str, ids))
 
     async def close(self, drain_s: float = 0.0) -> None:
         self.closed.set()
